@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use regex_lite::Regex;
 
@@ -13,8 +13,9 @@ use super::reports::Times;
 use super::step_formats::compiled;
 use xrun_run::memory::processes::{Status, descendants};
 
-/// Ratio of the pause between measurements at lines with steps to the time of one.
+/// Ratio of the pause between measurements at lines that say the same to the time of one, and the cap on it.
 const PAUSE: u32 = 100;
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 const SAVE: &str = "save";
 const VALIDATION: &str = "validation";
 
@@ -41,6 +42,10 @@ enum Said {
 impl Said {
     fn of(line: &str) -> Option<Self> {
         let lower = line.to_ascii_lowercase();
+        // Expressions are slow.
+        if !["sav", "val", "checkpoint"].iter().any(|part| lower.contains(part)) {
+            return None;
+        }
         let phase = match () {
             () if SAVING.is_match(&lower) => SAVE,
             () if VALIDATING.is_match(&lower) => VALIDATION,
@@ -55,7 +60,7 @@ impl Said {
 pub struct PrintedPhases {
     /// Newest line with its time and the bytes of all processes.
     newest: Option<(Said, Instant, u64)>,
-    /// Time until which lines with steps are not measured.
+    /// Time until which lines that say the same are not measured.
     pause_until: Option<Instant>,
     /// Phase of the newest line; `None` for the training.
     phase: Option<&'static str>,
@@ -67,18 +72,16 @@ impl PrintedPhases {
     /// Reads a line of output. Those before the first step belong to the start of the program.
     pub fn read(&mut self, line: &str, is_step: bool) {
         let begun = Instant::now();
-        let follows_step = matches!(self.newest, Some((Said::Step, ..)));
-        let said = match is_step {
-            true if follows_step && self.pause_until.is_some_and(|until| begun < until) => None,
-            true => Some(Said::Step),
-            false => self.newest.and_then(|_| Said::of(line)),
-        };
-        if let Some(said) = said {
-            let members = descendants(std::process::id());
-            let held = members.iter().filter_map(|member| Status::read(member.id)).map(|status| status.footprint_max());
-            self.add(said, begun, held.sum());
-            self.pause_until = Some(begun + PAUSE * begun.elapsed());
+        let said = if is_step { Some(Said::Step) } else { self.newest.and_then(|_| Said::of(line)) };
+        let Some(said) = said else { return };
+        let is_same = self.newest.is_some_and(|(before, ..)| before == said);
+        if is_same && self.pause_until.is_some_and(|until| begun < until) {
+            return;
         }
+        let members = descendants(std::process::id());
+        let held = members.iter().filter_map(|member| Status::read(member.id)).map(|status| status.footprint_max());
+        self.add(said, begun, held.sum());
+        self.pause_until = Some(begun + PAUSE_MAX.min(PAUSE * begun.elapsed()));
     }
 
     fn add(&mut self, said: Said, now: Instant, held: u64) {
@@ -128,7 +131,7 @@ mod tests {
         let mut phases = PrintedPhases::default();
         let begun = Instant::now();
         let add = |phases: &mut PrintedPhases, seconds, said, held| {
-            phases.add(said, begun + std::time::Duration::from_secs(seconds), held);
+            phases.add(said, begun + Duration::from_secs(seconds), held);
         };
         add(&mut phases, 0, Said::Step, 100);
         add(&mut phases, 1, Said::Step, 101);

@@ -125,13 +125,15 @@ impl Placeholders {
         Ok(filled)
     }
 
-    /// Substitutes the placeholders in several texts.
+    /// Substitutes the placeholders in the arguments of a command. One whose placeholders are empty is left out, as a flag that is swept.
     ///
     /// # Errors
     /// As [`Placeholders::fill`], as one message.
     pub fn fill_all(&self, texts: &[String]) -> Result<Vec<String>, String> {
         let fill = |text: &String| self.fill(text).map_err(|(message, help)| format!("{message}: {help}"));
-        texts.iter().map(fill).collect()
+        let filled: Result<Vec<String>, String> = texts.iter().map(fill).collect();
+        let is_kept = |(text, filled): &(&String, String)| text.is_empty() || !filled.is_empty();
+        Ok(texts.iter().zip(filled?).filter(is_kept).map(|(_, filled)| filled).collect())
     }
 
     fn missing(&self, name: &str) -> (String, String) {
@@ -287,6 +289,15 @@ mod tests {
         assert_eq!(filled("{limits.host_memory} {training.time_limit}"), "2147483648 90");
         assert_eq!(filled("{checkpoint}"), "/results/a/1/last.pt");
         assert_eq!(filled("{{\"seed\": {experiment.seed}}}"), "{\"seed\": 0}");
+    }
+
+    #[test]
+    fn an_argument_of_an_empty_value_is_left_out_and_an_empty_one_kept() {
+        let text = "[pipeline.command]\n[pipeline.command.values]\nflag = \"\"\nname = \"a\"\n";
+        let experiment = experiment(text);
+        let words = Placeholders::new(&experiment, experiment.command().unwrap(), None);
+        let arguments = ["{values.flag}", "", "--x={values.flag}", "{values.name}"].map(str::to_owned);
+        assert_eq!(words.fill_all(&arguments).unwrap(), ["", "--x=", "a"]);
     }
 
     fn problems(text: &str) -> Vec<String> {

@@ -20,7 +20,8 @@ pub const KEYS_MAX: usize = 256;
 pub struct Command {
     /// The program and its arguments, without a shell. `{KEY}` is replaced by the value of a key of the experiment
     /// (`{limits.batch_size}`, `{experiment.seed}`), `{values.NAME}` by a value of this table, `{run}` by the run directory,
-    /// `{checkpoint}` by `checkpoint`. Sizes are in bytes, durations in seconds. `{{` and `}}` are literal braces.
+    /// `{checkpoint}` by `checkpoint`. An argument of an empty value is left out. Sizes are in bytes, durations in seconds. `{{` and `}}` are
+    /// literal braces.
     #[schemars(length(max = 1000), example = vec![
         "python3", "train.py", "--batch-size", "{limits.batch_size}", "--seed", "{experiment.seed}", "--out", "{run}",
     ])]

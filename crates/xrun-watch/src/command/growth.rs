@@ -59,10 +59,13 @@ pub struct CauseSearch {
     explainer: Explainer,
     /// Process id of the main process.
     main: u32,
-    /// Time of the first question.
+    /// Time since which it may ask, and that of the first question.
+    created: Instant,
     began: Option<Instant>,
-    /// Verdict that the newest question is about.
-    asked: Option<Verdict>,
+    /// Time of the windows so far.
+    spent: Duration,
+    /// Time of the newest question, and the verdict that it is about.
+    asked: Option<(Instant, Verdict)>,
     found: Option<Explanation>,
     /// Rank of the explanation that was reported.
     reported: Option<u32>,
@@ -74,14 +77,29 @@ impl CauseSearch {
     /// Time after the first question within which it is said that the cause was not found.
     const SAID_WITHIN: Duration = Duration::from_secs(18);
 
+    /// Ratio of the time of the command to that of windows, whose samples are not all judged.
+    const JUDGED_MIN: u32 = 5;
+
     /// Search in the processes of a command or below a running process, whose first process is `main`.
     pub fn new(explainer: Explainer, main: u32) -> Self {
-        Self { explainer, main, began: None, asked: None, found: None, reported: None, left: Vec::new() }
+        let (created, spent) = (Instant::now(), Duration::ZERO);
+        Self {
+            explainer,
+            main,
+            created,
+            began: None,
+            spent,
+            asked: None,
+            found: None,
+            reported: None,
+            left: Vec::new(),
+        }
     }
 
-    /// Returns whether a further window may find more.
+    /// Returns whether a further window may find more, and leaves enough samples to be judged.
     pub fn is_needed(&self) -> bool {
-        self.explainer.may_ask() && self.found.as_ref().is_none_or(|found| found.certainty != Certainty::High)
+        let certain = self.found.as_ref().is_some_and(|found| found.certainty == Certainty::High);
+        !certain && self.explainer.may_ask() && Self::JUDGED_MIN * self.spent <= self.created.elapsed()
     }
 
     /// Bytes that the agent needs and has left in the processes that still run, by owner; `None` during a census.
@@ -98,7 +116,7 @@ impl CauseSearch {
 
     /// Owner of the memory of those that were asked; others are none whose growth was suspected.
     fn owner(&self) -> String {
-        let asked = self.asked.as_ref().and_then(|verdict| verdict.owner.clone());
+        let asked = self.asked.as_ref().and_then(|(_, verdict)| verdict.owner.clone());
         asked.filter(|owner| owner.ends_with(PRIVATE_SUFFIX)).unwrap_or_else(|| format!("{MAIN}{PRIVATE_SUFFIX}"))
     }
 
@@ -114,8 +132,8 @@ impl CauseSearch {
                 Some(group) => (group == MAIN) == (*member == self.main),
             };
             let members: Vec<u32> = members.iter().copied().filter(is_asked).collect();
-            self.asked = Some(verdict.clone());
-            self.began.get_or_insert_with(Instant::now);
+            let (now, _) = self.asked.insert((Instant::now(), verdict.clone()));
+            self.began.get_or_insert(*now);
             self.explainer.ask(&members);
         }
         asks
@@ -126,7 +144,8 @@ impl CauseSearch {
     pub fn poll(&mut self, newest_step: u64) -> Option<&Explanation> {
         let answers = self.explainer.poll(newest_step)?;
         let owner = self.owner();
-        let asked = self.asked.as_ref()?;
+        let (since, asked) = self.asked.as_ref()?;
+        self.spent += since.elapsed();
         let unmapped = asked.owner.as_deref() == Some(UNMAPPED_SHM);
         let rate = |steps: u64, seconds: f64| growth_within(asked, steps, seconds);
         let left = answers.iter().flatten().map(WindowAnswer::left);

@@ -29,6 +29,8 @@ LINES_MAX = 10
 PAIRS_MAX = 2_000_000
 # Length of a container that was not seen before.
 UNKNOWN = -1
+# Number of blocks of memory that are looked at.
+TRACES_MAX = 20_000
 # Smallest part of the objects of a line that were born in the second half of a window, for them to accumulate.
 ACCUMULATING = 0.6
 # Items of a container that is named in a forked process.
@@ -321,16 +323,22 @@ def tensors_by_line(objects):
 def lines():
     """Returns the bytes, number and largest block of all blocks that live, by line of the program."""
     stacks, lines = {}, {}
-    for trace in tracemalloc._get_traces() if window.traces else []:
-        # Blocks of one stack have the same tuple.
-        stack = stacks.get(id(trace[2]))
-        if stack is None:
-            stack = stacks[id(trace[2])] = [trace[2], 0, 0, 0]
-        size = trace[1]
-        stack[1] += size
-        stack[2] += 1
-        if size > stack[3]:
-            stack[3] = size
+    traces = tracemalloc._get_traces() if window.traces else []
+    # All large blocks, and a sample of the others: each object that this loop allocates is traced, too.
+    is_large = list(map(LARGE.__le__, map(operator.itemgetter(1), traces)))
+    every = len(traces) // TRACES_MAX + 1
+    small = itertools.compress(traces[::every], map(operator.not_, is_large[::every]))
+    for some, weight in ((itertools.compress(traces, is_large), 1), (small, every)):
+        for trace in some:
+            # Blocks of one stack have the same tuple.
+            stack = stacks.get(id(trace[2]))
+            if stack is None:
+                stack = stacks[id(trace[2])] = [trace[2], 0, 0, 0]
+            size = trace[1]
+            stack[1] += weight * size
+            stack[2] += weight
+            if size > stack[3]:
+                stack[3] = size
     for frames, size, count, largest in stacks.values():
         if not sources.is_own(frames):
             line = lines.setdefault(sources.user_frames(frames), [0, 0, 0])

@@ -27,6 +27,10 @@ ALONE_SECONDS, WAIT_SECONDS = 20.0, 1.0
 CHUNK = 2048
 # Interval in which the memory of `tracemalloc` is checked.
 CHECK_SECONDS = 0.1
+# Number of bytes beyond which the free pages of `malloc` go back at the end.
+LEFT_MAX = 1 << 20
+# Number of bytes of `tracemalloc` up to which the memory of the program is known.
+TRACED_MAX = 4 << 20
 # What the agent needs while it looks at all objects, which it does not measure.
 CENSUS = -1
 CONTAINERS = (list, dict, set, deque)
@@ -51,6 +55,8 @@ def native(name, result, count):
 
 # Python's own functions let other threads run, whose growth would count as that of the agent.
 _open, _read, _close = (native(*one) for one in (("open", "L", 2), ("read", "L", 3), ("close", "L", 1)))
+# Gives the free pages of `malloc` back, where it is glibc's.
+_trim = native("malloc_trim", "L", 1)
 
 
 def resident(forked):
@@ -175,7 +181,8 @@ class Window:
             if traced > self.bytes_max:
                 self.notes.append("tracemalloc reached its limit on memory")
                 break
-            tell(max(self.left + traced, 0))
+            # Of many blocks `tracemalloc` needs several times what it counts.
+            tell(max(self.left + traced, 0) if traced <= TRACED_MAX else CENSUS)
             said = line(CHECK_SECONDS)
             if said == "gone":
                 return False
@@ -226,6 +233,9 @@ class Window:
                 failure = place(error)
             frames.clear()
             self.stop_tracing()
+            # The program would use what is left, and seem to grow no more until it is used up.
+            if _trim and resident(self.forked) - resident_before + self.left > LEFT_MAX:
+                _trim(0)
             self.left += resident(self.forked) - resident_before
         self.close()
         if failure:

@@ -77,12 +77,17 @@ def main():
                 row = watch(str(pathlib.Path(arguments.xrun).resolve()), arguments.half, name, right, leaky, explained)
                 rows.append(row)
                 if arguments.json:
-                    arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+                    arguments.json.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
                 cost = row.get("cost_seconds")
                 print(f"{name} {'leaky' if leaky else 'sound'} {'explained' if explained else 'plain'}: {row['verdict']} | "
                       f"{row.get('answer', '')} {row.get('seconds')} s, cost {cost and round(cost, 2)} | {row.get('message') or ''}", flush=True)
-    answers = [row.get("answer") for row in rows if row["explained"] and row["leaky"]]
+    explained = [row for row in rows if row["explained"] and row["leaky"]]
+    answers = [row.get("answer") for row in explained]
     print({answer: answers.count(answer) for answer in set(answers)})
+    high = [row["answer"] for row in explained if row.get("certainty") == "high"]
+    costs = sorted(row["cost_seconds"] for row in explained if "cost_seconds" in row)
+    print(f"almost certainly: {high.count('right')} of {len(high)} right; processor time of the censuses of a window: median "
+          f"{costs[len(costs) // 2]:.2f} s, largest {costs[-1]:.2f} s")
     plain = {(row["program"], row["leaky"]): row["verdict"] for row in rows if not row["explained"]}
     both = [(row, plain[key]) for row in rows if row["explained"] and (key := (row["program"], row["leaky"])) in plain]
     print(f"words: {sum(row['verdict'] == word for row, word in both)} of {len(both)} the same")

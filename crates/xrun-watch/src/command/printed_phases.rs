@@ -1,7 +1,8 @@
-//! Phases of a training by the lines that it prints: what its processes grow by between two of them is the growth of a phase.
+//! Phase in which memory grows, by the lines that a training prints: what its processes grow by between two of them.
 //!
-//! A phase first uses what `malloc` has free, which cannot be seen from outside: less than that counts for the phase that follows. The
-//! training is therefore not named, and other phases only where they account for most of the growth.
+//! Lines tell little: what is printed after a phase does not say when it began, and a bar shows its state late. Growth between two lines
+//! that enclose a phase is in it, growth between one and a step "in it or beside it". A phase first uses what `malloc` has free, which
+//! cannot be seen from outside: less than that counts for what follows.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,13 +10,17 @@ use std::time::{Duration, Instant};
 
 use regex_lite::Regex;
 
-use super::reports::Times;
 use super::step_formats::compiled;
+use xrun_core::units::Bytes;
 use xrun_run::memory::processes::{Status, descendants};
 
 /// Ratio of the pause between measurements at lines that say the same to the time of one, and the cap on it.
 const PAUSE: u32 = 100;
 const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Fraction of the growth from which on it is that of a phase, and up to which it is no more than what was given back.
+const SHARE: std::ops::RangeInclusive<f64> = 0.7..=1.3;
+/// Fraction of the time up to which a phase is not the training itself.
+const TIME_MAX: f64 = 0.5;
 const SAVE: &str = "save";
 const VALIDATION: &str = "validation";
 
@@ -55,54 +60,96 @@ impl Said {
     }
 }
 
+/// Line that says something, with its time and the bytes of all processes.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    said: Said,
+    at: Instant,
+    held: i64,
+}
+
+/// Phase, and whether lines enclose it.
+type Phase = (&'static str, bool);
+
+/// Times of a phase, and the bytes by which memory was larger at their ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    count: u64,
+    total: Duration,
+    grown: i64,
+    /// Largest growth between two lines.
+    largest: i64,
+}
+
 /// Phases between the lines so far.
 #[derive(Debug, Default)]
 pub struct PrintedPhases {
-    /// Newest line with its time and the bytes of all processes.
-    newest: Option<(Said, Instant, u64)>,
+    first: Option<Moment>,
+    newest: Option<Moment>,
     /// Time until which lines that say the same are not measured.
     pause_until: Option<Instant>,
-    /// Phase of the newest line; `None` for the training.
-    phase: Option<&'static str>,
-    /// Times since they were taken, of two phases at most.
-    times: BTreeMap<&'static str, Times>,
+    /// Phase before the newest line; `None` for the training.
+    phase: Option<Phase>,
+    /// Of two phases at most.
+    times: BTreeMap<Phase, Times>,
 }
 
 impl PrintedPhases {
     /// Reads a line of output. Those before the first step belong to the start of the program.
     pub fn read(&mut self, line: &str, is_step: bool) {
-        let begun = Instant::now();
+        let at = Instant::now();
         let said = if is_step { Some(Said::Step) } else { self.newest.and_then(|_| Said::of(line)) };
         let Some(said) = said else { return };
-        let is_same = self.newest.is_some_and(|(before, ..)| before == said);
-        if is_same && self.pause_until.is_some_and(|until| begun < until) {
+        let is_same = self.newest.is_some_and(|before| before.said == said);
+        if is_same && self.pause_until.is_some_and(|until| at < until) {
             return;
         }
         let members = descendants(std::process::id());
         let held = members.iter().filter_map(|member| Status::read(member.id)).map(|status| status.footprint_max());
-        self.add(said, begun, held.sum());
-        self.pause_until = Some(begun + PAUSE_MAX.min(PAUSE * begun.elapsed()));
+        self.add(Moment { said, at, held: held.sum::<u64>() as i64 });
+        self.pause_until = Some(at + PAUSE_MAX.min(PAUSE * at.elapsed()));
     }
 
-    fn add(&mut self, said: Said, now: Instant, held: u64) {
-        let Some((before, at, held_before)) = self.newest.replace((said, now, held)) else { return };
-        let phase = match (before, said) {
-            (_, Said::Ended(phase)) | (Said::GoesOn(phase), _) => Some(phase),
+    fn add(&mut self, now: Moment) {
+        self.first.get_or_insert(now);
+        // Two streams are read at the same time: one phase may begin before it is seen that the other one has ended.
+        let overlaps = |before: Moment| match (before.said, now.said) {
+            (Said::GoesOn(begun), Said::Ended(ended)) => begun != ended && now.at - before.at < PAUSE_MAX,
+            _ => false,
+        };
+        if self.newest.is_some_and(overlaps) {
+            return;
+        }
+        let Some(before) = self.newest.replace(now) else { return };
+        let phase = match (before.said, now.said) {
+            (Said::GoesOn(begun), Said::Ended(ended)) => (begun == ended).then_some((ended, true)),
+            (Said::GoesOn(phase), _) | (Said::Step, Said::Ended(phase)) => Some((phase, false)),
             _ => None,
         };
         let begins = std::mem::replace(&mut self.phase, phase) != phase;
         if let Some(phase) = phase {
             let times = self.times.entry(phase).or_default();
             times.count += u64::from(begins);
-            let took = u64::try_from((now - at).as_micros()).unwrap_or(u64::MAX);
-            (times.total_us, times.longest_us) = (times.total_us + took, times.longest_us.max(took));
-            times.grown += held as i64 - held_before as i64;
+            times.total += now.at - before.at;
+            times.grown += now.held - before.held;
+            times.largest = times.largest.max(now.held - before.held);
         }
     }
 
-    /// Takes the times so far.
-    pub fn take(&mut self) -> BTreeMap<&'static str, Times> {
-        std::mem::take(&mut self.times)
+    /// Phase in which memory grows, with the bytes of each time, given the growth by the verdict; `None` where none is seen to account for
+    /// most of it, grows more than once, keeps it, and takes less than half of the time.
+    pub fn growing(&self, growth: f64) -> Option<String> {
+        let (first, newest) = (self.first?, self.newest?);
+        let (grown, elapsed) = ((newest.held - first.held) as f64, (newest.at - first.at).as_secs_f64());
+        let mut found = self.times.iter().filter(|(_, times)| {
+            let share = times.grown as f64 / grown;
+            let is_most = SHARE.contains(&share) && times.grown as f64 >= SHARE.start() * growth;
+            is_most && 2 * times.largest <= times.grown && times.total.as_secs_f64() <= TIME_MAX * elapsed
+        });
+        let ((name, encloses), times) = found.next()?;
+        let beside = if *encloses { "" } else { " or beside it" };
+        let each = Bytes(u64::try_from(times.grown).ok()? / times.count.max(1));
+        Some(format!("it grows in *{name}*{beside}, {each} each time"))
     }
 }
 
@@ -126,21 +173,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn growth_is_that_of_the_phase_between_two_lines() {
+    /// Message after `times` times these lines, each with the seconds and MiB since the one before.
+    fn growing(times: usize, lines: &[(Said, u64, i64)]) -> Option<String> {
         let mut phases = PrintedPhases::default();
-        let begun = Instant::now();
-        let add = |phases: &mut PrintedPhases, seconds, said, held| {
-            phases.add(said, begun + Duration::from_secs(seconds), held);
-        };
-        add(&mut phases, 0, Said::Step, 100);
-        add(&mut phases, 1, Said::Step, 101);
-        assert!(phases.take().is_empty(), "a training alone");
-        add(&mut phases, 2, Said::GoesOn(SAVE), 103);
-        add(&mut phases, 4, Said::Step, 123);
-        add(&mut phases, 7, Said::Ended(VALIDATION), 122);
-        add(&mut phases, 8, Said::Step, 123);
-        let grown: Vec<_> = phases.take().into_iter().map(|(name, one)| (name, one.count, one.grown)).collect();
-        assert_eq!(grown, [(SAVE, 1, 20), (VALIDATION, 1, -1)]);
+        let (mut at, mut held) = (Instant::now(), 100 << 20);
+        for (said, seconds, grown) in lines.iter().cycle().take(times * lines.len()) {
+            (at, held) = (at + Duration::from_secs(*seconds), held + (grown << 20));
+            phases.add(Moment { said: *said, at, held });
+        }
+        phases.growing(0.0)
+    }
+
+    #[test]
+    fn growth_is_that_of_the_phase_that_two_lines_enclose() {
+        let steps = [(Said::Step, 9, 0), (Said::Step, 9, 0)];
+        let with = |lines: &[(Said, u64, i64)]| growing(20, &[&steps[..], lines].concat());
+        let said = |phase: &str| Some(format!("it grows in {phase}, 4.0 MiB each time"));
+        let (saves, saved) = (Said::GoesOn(SAVE), Said::Ended(SAVE));
+        assert_eq!(with(&[(saves, 0, 0), (saved, 2, 4)]), said("*save*"));
+        assert_eq!(with(&[(saves, 0, 0), (Said::Step, 2, 4)]), said("*save* or beside it"));
+        assert_eq!(with(&[(Said::Ended(VALIDATION), 3, 4)]), said("*validation* or beside it"));
+        assert_eq!(with(&[(saves, 0, 0), (Said::Ended(VALIDATION), 0, 0), (saved, 2, 4)]), said("*save*"));
+        assert_eq!(growing(1, &[&steps[..], &[(saves, 0, 0), (saved, 2, 4)]].concat()), None);
+        // In the training, in both, in neither for sure, given back, and in most of the time.
+        assert_eq!(with(&[(saves, 9, 4), (saved, 2, 0)]), None);
+        assert_eq!(with(&[(saves, 9, 4), (saved, 2, 4)]), None);
+        assert_eq!(with(&[(saves, 0, 0), (Said::Ended(VALIDATION), 2, 4)]), None);
+        assert_eq!(with(&[(saves, 0, 1), (saved, 2, 90), (Said::Step, 9, -90)]), None);
+        assert_eq!(with(&[(saves, 0, 0), (saved, 90, 4)]), None);
     }
 }

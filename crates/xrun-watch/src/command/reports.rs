@@ -64,15 +64,14 @@ struct Bytes {
     device: u64,
 }
 
-/// Times of a phase.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub struct Times {
-    pub count: u64,
-    pub total_us: u64,
-    pub longest_us: u64,
+#[derive(Clone, Copy, Deserialize)]
+struct Times {
+    count: u64,
+    total_us: u64,
+    longest_us: u64,
     /// Bytes by which the process was larger at the ends.
     #[serde(default)]
-    pub grown: i64,
+    grown: i64,
 }
 
 /// Reader of the reports of a command.
@@ -85,8 +84,6 @@ pub struct Reports {
     lines: Lines,
     owners: BTreeMap<u32, BTreeMap<String, u64>>,
     phases: BTreeMap<String, PhaseSummary>,
-    /// True if the command reports them itself, in place of those that its output shows.
-    has_own_phases: bool,
     /// Times of the phases since the newest sample.
     phases_us: BTreeMap<String, u64>,
     held: Registration,
@@ -114,7 +111,6 @@ impl Reports {
             lines: Lines::default(),
             owners: BTreeMap::new(),
             phases: BTreeMap::new(),
-            has_own_phases: false,
             phases_us: BTreeMap::new(),
             held: buffer().register(ledger),
         })
@@ -135,8 +131,6 @@ impl Reports {
             lines.add(&block[..count], |line| self.read_line(line, steps));
             self.lines = lines;
         }
-        let printed = if self.has_own_phases { BTreeMap::new() } else { steps.take_phases() };
-        printed.into_iter().for_each(|(name, times)| self.add_phase(name.to_owned(), times));
         let items = self.owners.values().map(BTreeMap::len).sum::<usize>() + self.phases.len();
         self.held.set(items as u64, items as u64 * 256);
     }
@@ -152,9 +146,6 @@ impl Reports {
             self.set_owners(process, owners);
         }
         for (name, times) in phases {
-            if !std::mem::replace(&mut self.has_own_phases, true) {
-                self.phases.clear();
-            }
             self.add_phase(name_of(&name), times);
         }
     }

@@ -535,6 +535,7 @@ impl Session<'_> {
         let mut verdict = self.judged.verdict();
         let grown = verdict.footprint().map_or(0.0, |one| one.findings.growth);
         let phase = self.output.reports.as_ref().and_then(|reports| reports.growing_phase(grown));
+        let phase = phase.or_else(|| self.output.steps.growing_phase(grown));
         if let Some(phase) = phase.filter(|_| verdict.verdict >= VerdictWord::Growing) {
             verdict.message = format!("{}; {phase}", verdict.message);
         }

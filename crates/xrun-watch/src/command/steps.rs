@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use super::output::Lines;
 use super::printed_phases::PrintedPhases;
-use super::reports::Times;
 use super::step_counter::{StepCounter, StepNumber};
 use super::step_formats::{is_epoch, loss_rank, step_rank};
 use super::step_source::{SourceNote, SourceSelector};
@@ -239,9 +238,9 @@ impl Steps {
         self.phases.lock().unwrap_or_else(PoisonError::into_inner).read(&line, is_step);
     }
 
-    /// Takes the phases that the output shows.
-    pub fn take_phases(&self) -> BTreeMap<&'static str, Times> {
-        self.phases.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Phase in which memory grows by what the output shows, given the growth by the verdict.
+    pub fn growing_phase(&self, growth: f64) -> Option<String> {
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner).growing(growth)
     }
 
     /// Forgets the steps so far.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Twelve trainings that grow in one phase, and whether `xrun watch` names it.
+"""Twelve trainings that grow in one phase, and whether `xrun watch` names it; where lines do not enclose it, as "in it or beside it".
 
     python benches/leakbench/programs/phases.py target/release/xrun     # one line for each, and how many were right
     python benches/leakbench/programs/phases.py --run NAME              # the program itself

@@ -112,12 +112,13 @@ impl PrintedPhases {
 
     fn add(&mut self, now: Moment) {
         self.first.get_or_insert(now);
-        // Two streams are read at the same time: one phase may begin before it is seen that the other one has ended.
-        let overlaps = |before: Moment| match (before.said, now.said) {
-            (Said::GoesOn(begun), Said::Ended(ended)) => begun != ended && now.at - before.at < PAUSE_MAX,
-            _ => false,
+        // Two streams are read at the same time: one phase may begin before it is seen that the other one has ended. And the last lines are
+        // read when the processes end.
+        let is_ignored = |before: Moment| match (before.said, now.said) {
+            (Said::GoesOn(begun), Said::Ended(ended)) if begun != ended => now.at - before.at < PAUSE_MAX,
+            _ => 2 * now.held < before.held,
         };
-        if self.newest.is_some_and(overlaps) {
+        if self.newest.is_some_and(is_ignored) {
             return;
         }
         let Some(before) = self.newest.replace(now) else { return };
@@ -192,6 +193,9 @@ mod tests {
         let (saves, saved) = (Said::GoesOn(SAVE), Said::Ended(SAVE));
         assert_eq!(with(&[(saves, 0, 0), (saved, 2, 4)]), said("*save*"));
         assert_eq!(with(&[(saves, 0, 0), (Said::Step, 2, 4)]), said("*save* or beside it"));
+        let ending =
+            [&[(Said::Step, 0, 0), (saves, 0, 0), (saved, 2, 4)].repeat(20)[..], &[(Said::Step, 99, -179)]].concat();
+        assert_eq!(growing(1, &ending), said("*save*"), "the processes end");
         assert_eq!(with(&[(Said::Ended(VALIDATION), 3, 4)]), said("*validation* or beside it"));
         assert_eq!(with(&[(saves, 0, 0), (Said::Ended(VALIDATION), 0, 0), (saved, 2, 4)]), said("*save*"));
         assert_eq!(growing(1, &[&steps[..], &[(saves, 0, 0), (saved, 2, 4)]].concat()), None);

@@ -51,16 +51,12 @@ fn python_packages() -> Vec<PathBuf> {
     let paths = |name: &str| variable(name).map(|value| std::env::split_paths(&value).collect::<Vec<_>>());
     let own = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.parent()?.to_owned()));
     let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from);
+    let environments = own.into_iter().chain(active);
     let pythons = paths("PATH").into_iter().flatten().map(|bin| bin.join("python3")).filter(|python| python.exists());
     let installed = pythons.flat_map(|python| [python.canonicalize().unwrap_or_default(), python]);
     let prefixes = installed.filter_map(|python| Some(python.parent()?.parent()?.to_owned()));
     let user = variable("HOME").map(|home| PathBuf::from(home).join(".local"));
-    let libraries = own
-        .into_iter()
-        .chain(active)
-        .chain(prefixes)
-        .chain(user)
-        .flat_map(|prefix| sorted(&prefix.join("lib"), "python3"));
+    let libraries = environments.chain(prefixes).chain(user).flat_map(|prefix| sorted(&prefix.join("lib"), "python3"));
     let packages = libraries.flat_map(|library| ["site-packages", "dist-packages"].map(|name| library.join(name)));
     paths("PYTHONPATH").into_iter().flatten().chain(packages).collect()
 }

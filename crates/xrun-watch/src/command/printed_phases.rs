@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(with(&[(saves, 0, 0), (saved, 2, 4)]), said("*save*"));
         assert_eq!(with(&[(saves, 0, 0), (Said::Step, 2, 4)]), said("*save* or beside it"));
         let ending =
-            [&[(Said::Step, 0, 0), (saves, 0, 0), (saved, 2, 4)].repeat(20)[..], &[(Said::Step, 99, -179)]].concat();
+            [&[(Said::Step, 9, 0), (saves, 0, 0), (saved, 2, 4)].repeat(20)[..], &[(Said::Step, 9, -179)]].concat();
         assert_eq!(growing(1, &ending), said("*save*"), "the processes end");
         assert_eq!(with(&[(Said::Ended(VALIDATION), 3, 4)]), said("*validation* or beside it"));
         assert_eq!(with(&[(saves, 0, 0), (Said::Ended(VALIDATION), 0, 0), (saved, 2, 4)]), said("*save*"));

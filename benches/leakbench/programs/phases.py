@@ -78,53 +78,50 @@ def reported(grows_in):
             run("save", 0.05)
 
 
-@planted("save")
-def printed_save():
+def printed_steps():
+    """Trains, prints each step, and yields the steps after which something else comes."""
     for step in range(1, STEPS + 1):
         work()
         print(f"step {step} loss {1 / step:.4f}", flush=True)
         if step % EVERY == 0:
-            print(f"Saving model checkpoint to out/checkpoint-{step}", flush=True)
-            work(0.05)
-            leak(PRINTED)
+            yield step
+
+
+@planted("save")
+def printed_save():
+    for step in printed_steps():
+        print(f"Saving model checkpoint to out/checkpoint-{step}", flush=True)
+        work(0.05)
+        leak(PRINTED)
 
 
 @planted("save")
 def printed_after_saving():
-    for step in range(1, STEPS + 1):
-        work()
-        print(f"step {step} loss {1 / step:.4f}", flush=True)
-        if step % EVERY == 0:
-            work(0.05)
-            leak(PRINTED)
-            print(f"Model weights saved in out/{step}.bin", flush=True)
+    for step in printed_steps():
+        work(0.05)
+        leak(PRINTED)
+        print(f"Model weights saved in out/{step}.bin", flush=True)
 
 
 @planted("validation")
 def printed_results():
-    for step in range(1, STEPS + 1):
-        work()
-        print(f"step {step} loss {1 / step:.4f}", flush=True)
-        if step % EVERY == 0:
-            for _ in range(3):
-                work()
-            leak(PRINTED)
-            print(f"validation loss {1 / step:.4f}, accuracy 0.5", flush=True)
-            print("Saving model checkpoint", flush=True)
+    for step in printed_steps():
+        for _ in range(3):
             work()
+        leak(PRINTED)
+        print(f"validation loss {1 / step:.4f}, accuracy 0.5", flush=True)
+        print("Saving model checkpoint", flush=True)
+        work()
 
 
 @planted("validation")
 def printed_bars():
-    for step in range(1, STEPS + 1):
-        work()
-        print(f"step {step} loss {1 / step:.4f}", flush=True)
-        if step % EVERY == 0:
-            for batch in range(1, 9):
-                print(f"\rEvaluating: {batch * 100 // 8}%|{'#' * batch:8}| {batch}/8 [00:00<00:00, 40.0it/s]", end="", file=sys.stderr, flush=True)
-                work(0.01)
-                kept.append(b"x" * (PRINTED // 8))
-            print(file=sys.stderr, flush=True)
+    for _ in printed_steps():
+        for batch in range(1, 9):
+            print(f"\rEvaluating: {batch * 100 // 8}%|{'#' * batch:8}| {batch}/8 [00:00<00:00, 40.0it/s]", end="", file=sys.stderr, flush=True)
+            work(0.01)
+            leak(PRINTED // 8)
+        print(file=sys.stderr, flush=True)
 
 
 @planted("save", "transformers")
@@ -150,7 +147,7 @@ def hugging_face(grows_in):
 
         def prediction_step(self, *arguments, **named):
             if grows_in == "validation":
-                kept.append(b"x" * (EACH // 4))
+                leak(EACH // 4)
             return super().prediction_step(*arguments, **named)
 
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=256, n_positions=32, n_embd=32, n_layer=2, n_head=2))
@@ -189,7 +186,7 @@ def lightning(grows_in):
         def validation_step(self, batch, number):
             time.sleep(0.01)
             if grows_in == "validation":
-                kept.append(b"x" * (EACH // 4))
+                leak(EACH // 4)
 
         def on_save_checkpoint(self, checkpoint):
             time.sleep(0.02)
@@ -221,7 +218,7 @@ def keras_validation():
             time.sleep(0.02)
 
         def on_test_batch_end(self, batch, logs=None):
-            kept.append(b"x" * (EACH // 4))
+            leak(EACH // 4)
 
     model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(32), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

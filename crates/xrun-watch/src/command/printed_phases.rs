@@ -33,7 +33,7 @@ static VALIDATING: LazyLock<Regex> = LazyLock::new(|| {
 static GOES_ON: LazyLock<Regex> =
     LazyLock::new(|| compiled(r"(?:saving|idating|uating)(?:[^a-z]|$)|running|start|begin|\d%|it/s"));
 
-/// What a line says of the work around it.
+/// Statement of a line about the work around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     /// A step of the training has ended.
@@ -90,7 +90,7 @@ pub struct PrintedPhases {
     pause_until: Option<Instant>,
     /// Phase before the newest line; `None` for the training.
     phase: Option<Phase>,
-    /// Of two phases at most.
+    /// Sums of at most two phases.
     times: BTreeMap<Phase, Times>,
 }
 

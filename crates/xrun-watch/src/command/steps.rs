@@ -217,23 +217,20 @@ impl Steps {
         self.lines.fetch_add(1, Relaxed);
         let line = String::from_utf8_lossy(line);
         let is_step = match &self.parser {
-            Some(StepParser::Pattern(pattern)) if !self.is_reported.load(Relaxed) => {
+            None => return,
+            Some(_) if self.is_reported.load(Relaxed) => return,
+            Some(StepParser::Pattern(pattern)) => {
                 match_pattern(pattern, &line).map(|values| self.add(values)).is_some()
             }
-            Some(StepParser::Recognised(source)) if !self.is_reported.load(Relaxed) => {
+            Some(StepParser::Recognised(source)) => {
                 // Locked until the step is counted: two streams are read at the same time.
                 let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
                 let found = source.read(&line);
-                let is_step = found.is_some();
-                if let Some(found) = found {
-                    if found.is_anew {
-                        self.begin_anew();
-                    }
-                    self.add(found.values);
+                if found.as_ref().is_some_and(|found| found.is_anew) {
+                    self.begin_anew();
                 }
-                is_step
+                found.map(|found| self.add(found.values)).is_some()
             }
-            _ => return,
         };
         self.phases.lock().unwrap_or_else(PoisonError::into_inner).read(&line, is_step);
     }

@@ -233,10 +233,12 @@ class Window:
                 failure = place(error)
             frames.clear()
             self.stop_tracing()
+            left = resident(self.forked) - resident_before
             # The program would use what is left, and seem to grow no more until it is used up.
-            if _trim and resident(self.forked) - resident_before + self.left > LEFT_MAX:
+            if _trim and self.left + left > LEFT_MAX:
                 _trim(0)
-            self.left += resident(self.forked) - resident_before
+                left = resident(self.forked) - resident_before
+            self.left += left
         self.close()
         if failure:
             raise RuntimeError(failure)

@@ -19,6 +19,16 @@ def test_runs_are_listed_newest_first(results: Path) -> None:
     assert (row["steps"], row["metric"], row["verdict"]) == (40, "score", "inconclusive")
 
 
+def test_names_are_taken_from_the_index_until_the_directory_changes(tmp_path: Path) -> None:
+    one, other = "2026-11-20T10-00-00_aaaaaa", "2026-11-21T10-00-00_bbbbbb"
+    experiment, index = tmp_path / "many", tmp_path / ".index"
+    (experiment / one).mkdir(parents=True)
+    index.mkdir()
+    for changed, expected in [(experiment.stat().st_mtime_ns, other), (1, one)]:
+        (index / "many").write_text(f"1 {changed} 1\n{other}\n")
+        assert [run.name for run in xrun.runs(tmp_path)] == [expected]
+
+
 @pytest.mark.parametrize("name", ["small", "small/latest", "latest"])
 def test_the_newest_run_has_several_names(results: Path, name: str) -> None:
     run = xrun.load(name, results)

@@ -77,9 +77,10 @@ def runs(results: PathLike = "results", experiment: str | None = None, count: in
     root = Path(results)
     names = [experiment] if experiment is not None else _directories(root)
     found: list[tuple[str, bool, str, str]] = []
-    for directory in (os.path.join(root, name) for name in names):
+    for name in names:
+        directory = os.path.join(root, name)
         newest = _link(os.path.join(directory, "latest"))
-        names_of_runs = sorted(_directories(directory), reverse=True)
+        names_of_runs = sorted(_recorded(root, name) or _directories(directory), reverse=True)
         last = "~"
         if newest in names_of_runs:
             # The link names the newest run, even if the clock of another was ahead.
@@ -395,6 +396,16 @@ class Sweep(_Directory):
         """All runs, by trial and repeat."""
         trials = os.path.join(self.path, "trials")
         return [Run(os.path.join(trials, name)) for name in sorted(_directories(trials))]
+
+
+def _recorded(root: Path, experiment: str) -> list[str] | None:
+    """Names of an experiment's runs in the file that the program keeps of very many, if its directory did not change since."""
+    try:
+        changed = os.stat(root / experiment).st_mtime_ns
+        head, *names = (_read(os.path.join(root, ".index", experiment)) or b"").decode().splitlines() or [""]
+    except (OSError, UnicodeDecodeError, DamagedError):
+        return None
+    return names if head == f"1 {changed} {len(names)}" and not any("/" in name for name in names) else None
 
 
 def _directories(path: PathLike) -> list[str]:

@@ -193,3 +193,41 @@ fn the_link_names_the_newest_run_also_after_a_clock_that_was_ahead() {
     std::fs::create_dir(&empty).unwrap();
     assert!(find(results.path(), empty.to_str().unwrap()).unwrap_err().to_string().contains("is not a run"));
 }
+
+#[test]
+fn the_names_of_many_runs_are_recorded_until_their_directory_changes() {
+    let results = tempfile::tempdir().unwrap();
+    let experiment = results.path().join("many");
+    let name = |number: usize| format!("2026-11-20T10-{:02}-{:02}_aaaaaa", number / 60, number % 60);
+    (0..1_000).for_each(|number| std::fs::create_dir_all(experiment.join(name(number))).unwrap());
+    let set_modified = |seconds| {
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        std::fs::File::open(&experiment).unwrap().set_modified(time).unwrap();
+    };
+    let path = results.path().join(layout::INDEX).join("many");
+    let listed = || newest_first(results.path(), None).map(|run| run.run).collect::<Vec<_>>();
+    let all: Vec<String> = (0..1_000).rev().map(name).collect();
+    // A directory that has just changed may change once more in the same tick of the clock.
+    assert_eq!(listed(), all);
+    assert!(!path.exists());
+    set_modified(1_000_000);
+    assert_eq!(listed(), all);
+    let recorded = std::fs::read_to_string(&path).unwrap();
+    assert!(recorded.starts_with(&format!("1 1000000000000000 1000\n{}\n", name(0))));
+    // The file is read.
+    std::fs::write(&path, recorded.replace(&name(7), &name(1_007))).unwrap();
+    assert_eq!(listed()[0], name(1_007));
+    // One that is cut, of another version, or with a name that is a path, is not.
+    for damaged in
+        [&recorded[..recorded.len() / 2], &recorded.replacen('1', "2", 1), &recorded.replace(&name(7), "../x")]
+    {
+        std::fs::write(&path, damaged).unwrap();
+        assert_eq!(listed(), all);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), recorded);
+    }
+    std::fs::remove_dir(experiment.join(name(999))).unwrap();
+    set_modified(1_000_001);
+    assert_eq!(listed(), all[1..]);
+    std::fs::remove_dir(experiment.join(name(998))).unwrap();
+    assert_eq!(listed()[0], name(997));
+}

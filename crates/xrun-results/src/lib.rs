@@ -16,6 +16,7 @@ pub mod export;
 pub mod format;
 pub mod git;
 pub mod index;
+mod index_file;
 pub mod judge;
 pub mod log;
 pub mod loss;

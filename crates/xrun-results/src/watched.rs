@@ -57,8 +57,8 @@ impl Default for WatchSettings {
     }
 }
 
-/// Start of the role of a rank of a distributed training, before its number.
-pub const RANK_PREFIX: &str = "rank ";
+/// Starts of the roles of ranks of a distributed training and of Ray's workers, before their number.
+pub const RANK_PREFIXES: [&str; 2] = ["rank ", "Ray worker "];
 
 /// Processes of a command, in a line of `memory.jsonl`. Each page counts once, however many processes share it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

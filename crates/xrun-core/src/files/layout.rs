@@ -85,6 +85,8 @@ pub const SLURM_OUTPUT: &str = "slurm";
 /// Symlink to the newest run of an experiment.
 pub const LATEST: &str = "latest";
 
+/// Below `results/`: names of the runs of each experiment that has very many.
+pub const INDEX: &str = ".index";
 /// Below `results/`: committed results, one directory per experiment, addressed as `reference/<experiment>`.
 pub const REFERENCE: &str = "reference";
 /// In a run of `xrun reproduce`: the comparison with the original.

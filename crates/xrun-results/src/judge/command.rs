@@ -9,7 +9,7 @@ use xrun_verdict::{Axis, BYTES, Context, MemoryJudge, ProcessVerdicts, STEPS_NEE
 
 use super::sample::sample;
 use crate::format::{MemoryLine, SamplePoint};
-use crate::watched::{RANK_PREFIX, WatchSettings};
+use crate::watched::{RANK_PREFIXES, WatchSettings};
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::units::{Bytes, seconds};
 
@@ -92,7 +92,7 @@ impl CommandJudge {
             self.first = self.last;
         }
         self.samples += 1;
-        let ranks = line.owners.iter().filter(|(owner, _)| owner.starts_with(RANK_PREFIX));
+        let ranks = line.owners.iter().filter(|(owner, _)| RANK_PREFIXES.iter().any(|kind| owner.starts_with(kind)));
         // Those that have ended hold nothing, and differ in nothing.
         if (line.step > self.step || self.step == 0) && ranks.clone().any(|(_, bytes)| *bytes > 0) {
             self.ranks = ranks.map(|(owner, bytes)| (owner.clone(), *bytes)).collect();
@@ -144,7 +144,9 @@ impl CommandJudge {
     fn about_ranks(&self, verdict: &Verdict) -> Option<String> {
         let owner = verdict.owner.as_deref().filter(|_| verdict.verdict >= VerdictWord::Suspect)?;
         let (rank, kind) = owner.rsplit_once('/').filter(|_| self.ranks.contains_key(owner))?;
-        let of_kind = |name: &str| name.rsplit_once('/').is_some_and(|(_, other)| other == kind);
+        let noun = rank.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end();
+        let of_kind =
+            |name: &str| name.rsplit_once('/').is_some_and(|(other, of)| of == kind && other.starts_with(noun));
         let mut held: Vec<u64> = self.ranks.iter().filter(|(name, _)| of_kind(name)).map(|(_, bytes)| *bytes).collect();
         if held.len() < 2 {
             return None;
@@ -158,7 +160,7 @@ impl CommandJudge {
         };
         let growing = self.ranks.keys().filter(|name| of_kind(name)).filter(grows).count();
         let alone = if growing == 1 { ", and alone grows" } else { "" };
-        Some(format!("{rank} holds {} more than the median rank{alone}", Bytes(more)))
+        Some(format!("{rank} holds {} more than the median {noun}{alone}", Bytes(more)))
     }
 
     /// Verdict by step if that is conclusive, otherwise by the clock.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use xrun_core::printable;
 use xrun_results::secrets;
-use xrun_results::watched::{ProcessGroup, RANK_PREFIX};
+use xrun_results::watched::{ProcessGroup, RANK_PREFIXES};
 use xrun_run::memory::processes;
 use xrun_run::memory::processes::{Member, Pages, Status};
 use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, SHARED_SUFFIX};
@@ -24,6 +24,11 @@ pub const OTHERS: &str = "others";
 const WORKERS: &str = "workers";
 /// Variables with the rank of a process in a distributed training: those of torchrun and Accelerate, of Slurm and of MPI.
 const RANKS: &[&str] = &["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"];
+/// Variable with the process id of the parent of a Ray worker. Ray sets ranks, and gives its workers ids, where no other process sees it.
+const RAYLET: &str = "RAY_RAYLET_PID";
+/// Beginning of the title of a Ray worker, and the title of one without work.
+const RAY_TITLE: &str = "ray::";
+const RAY_IDLE: &str = "ray::IDLE";
 /// Cap on the ranks with a role of their own; the others share one.
 const RANKS_MAX: u32 = 16;
 /// Role of the processes that ranks have forked.
@@ -44,8 +49,28 @@ pub struct Groups {
     /// Process id of the main process.
     main: u32,
     /// Ranks of the processes of the newest sample.
-    ranks: BTreeMap<u32, Option<u32>>,
+    ranks: BTreeMap<u32, Option<Rank>>,
     roles: Vec<Role>,
+}
+
+/// Number that tells processes of one program apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// Rank in a distributed training.
+    Of(u32),
+    /// Worker of Ray, numbered in the order in which they got work; a number is given again when its worker has ended.
+    RayWorker(u32),
+}
+
+impl Rank {
+    /// Name of its role.
+    fn role(self) -> String {
+        let (kind, number) = match self {
+            Self::Of(rank) => (RANK_PREFIXES[0], rank),
+            Self::RayWorker(number) => (RANK_PREFIXES[1], number),
+        };
+        if number < RANKS_MAX { format!("{kind}{number}") } else { format!("further {}s", kind.trim_end()) }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -72,8 +97,8 @@ pub struct ProcessSample {
     pub pages: Option<Pages>,
     /// Arguments of its command line.
     pub command: Vec<String>,
-    /// Rank in a distributed training.
-    pub rank: Option<u32>,
+    /// What tells it apart from others of its program.
+    pub rank: Option<Rank>,
     /// True if it may still be between `fork` and `exec`.
     pub young: bool,
     /// GPU memory in bytes.
@@ -140,16 +165,32 @@ impl Groups {
     /// Sets the ranks of processes, from the environment that each was started with. They are read once, as a process that sets
     /// its title may overwrite it.
     pub fn read_ranks(&mut self, samples: &mut [ProcessSample]) {
-        let known = std::mem::take(&mut self.ranks);
+        let ids: Vec<u32> = samples.iter().map(|one| one.member.id).collect();
+        self.ranks.retain(|id, _| ids.contains(id));
         for one in samples {
             let id = one.member.id;
-            let read = || processes::variable(id, RANKS).and_then(|rank| rank.parse().ok());
-            one.rank = known.get(&id).copied().unwrap_or_else(read);
-            // Between `fork` and `exec` it has the environment of its parent.
-            if !one.young {
-                self.ranks.insert(id, one.rank);
-            }
+            one.rank = self.ranks.get(&id).copied().unwrap_or_else(|| {
+                let variable = |names| processes::variable(id, names);
+                let is_ray = variable(&[RAYLET]).is_some_and(|raylet| raylet == one.status.parent.to_string());
+                let title = one.command.first().filter(|title| title.starts_with(RAY_TITLE) && *title != RAY_IDLE);
+                let rank = match is_ray {
+                    true => title.map(|_| self.next_ray_worker()),
+                    false => variable(RANKS).and_then(|rank| rank.parse().ok()).map(Rank::Of),
+                };
+                // A worker gets work later; and between `fork` and `exec` a process has the environment of its parent.
+                let is_final = if is_ray { rank.is_some() } else { !one.young };
+                if is_final {
+                    self.ranks.insert(id, rank);
+                }
+                rank
+            });
         }
+    }
+
+    /// Smallest number that no worker has.
+    fn next_ray_worker(&self) -> Rank {
+        let is_free = |number: &Rank| !self.ranks.values().any(|known| known.as_ref() == Some(number));
+        (0..).map(Rank::RayWorker).find(is_free).unwrap_or(Rank::RayWorker(RANKS_MAX))
     }
 
     /// Sums the memory of processes by role. Parents come before their children.
@@ -168,8 +209,7 @@ impl Groups {
                 _ => {
                     let parent_role = parent.map_or(0, |parent| roles[parent]);
                     let (below, name) = match (rank, forked) {
-                        (Some(rank), _) if rank < RANKS_MAX => (0, format!("{RANK_PREFIX}{rank}")),
-                        (Some(_), _) => (0, "further ranks".to_owned()),
+                        (Some(rank), _) => (0, rank.role()),
                         (None, Some(_)) if is_rank(&self.roles[parent_role].name) => (0, WORKERS_OF_RANKS.to_owned()),
                         (None, Some(_)) => (parent_role, WORKERS.to_owned()),
                         (None, None) => (parent_role, role_name(&one.command)),
@@ -249,7 +289,7 @@ impl Groups {
 
 /// Returns whether a role is that of a rank.
 fn is_rank(role: &str) -> bool {
-    role.strip_prefix(RANK_PREFIX).is_some_and(|rank| rank.parse::<u32>().is_ok())
+    RANK_PREFIXES.iter().any(|kind| role.strip_prefix(kind).is_some_and(|rank| rank.parse::<u32>().is_ok()))
 }
 
 /// Program by which a role is recognised.
@@ -317,7 +357,7 @@ mod tests {
     fn each_rank_has_a_role_whatever_its_title() {
         let mut groups = Groups::new(1);
         let rank = |id: u32, rank: u32, title: &str, bytes: u64| ProcessSample {
-            rank: Some(rank),
+            rank: Some(Rank::Of(rank)),
             ..seen(id, Some(1), title, bytes, bytes)
         };
         let launcher = || [seen(1, None, "sh run.sh", 1, 1), seen(2, Some(0), "python torchrun", 1, 1)];
@@ -331,6 +371,35 @@ mod tests {
         let mut titled = launcher().to_vec();
         titled.push(rank(10, 0, "epoch 3", 6));
         assert_eq!(groups.sum(&titled).groups["rank 0"].private, 6 * KIB);
+    }
+
+    /// Ray gives its workers the process id of their parent, and the name of what they run as a title.
+    #[test]
+    fn workers_of_ray_are_numbered_when_they_get_work() {
+        use std::os::unix::process::CommandExt;
+        let start = |title: &str| {
+            let raylet = std::process::id().to_string();
+            std::process::Command::new("sleep").arg0(title).arg("60").env(RAYLET, raylet).spawn().unwrap()
+        };
+        let mut workers = ["ray::Trainer.step", "ray::IDLE", "ray::Trainer"].map(start);
+        let mut groups = Groups::new(1);
+        let mut ranks = |workers: &[std::process::Child]| {
+            let members: Vec<Member> = workers.iter().map(|child| Member { id: child.id(), parent: None }).collect();
+            let mut samples = ProcessSample::read_all(&members);
+            groups.read_ranks(&mut samples);
+            samples.iter().map(|one| one.rank).collect::<Vec<_>>()
+        };
+        let numbered = [Some(Rank::RayWorker(0)), None, Some(Rank::RayWorker(1))];
+        assert_eq!((ranks(&workers), ranks(&workers)), (numbered.to_vec(), numbered.to_vec()));
+        let end = |mut child: std::process::Child| {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        };
+        end(std::mem::replace(&mut workers[0], start("ray::evaluate")));
+        assert_eq!(ranks(&workers), numbered, "a number is given again");
+        workers.into_iter().for_each(end);
+        assert_eq!(Rank::RayWorker(3).role(), "Ray worker 3");
+        assert_eq!(Rank::RayWorker(RANKS_MAX).role(), "further Ray workers");
     }
 
     #[test]

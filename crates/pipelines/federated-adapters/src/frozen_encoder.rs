@@ -52,10 +52,15 @@ impl FrozenEncoder {
 
     /// Moves the embeddings of clips `from..to` of a batch to a device.
     pub fn on_device(&self, row: &[f32], from: usize, to: usize, device: &burn::tensor::Device) -> Tensor<3> {
+        Tensor::from_data(self.data(row, from, to), device)
+    }
+
+    /// Embeddings of clips `from..to` of a batch.
+    pub fn data(&self, row: &[f32], from: usize, to: usize) -> TensorData {
         let (tokens, width) = (self.model.encoder_tokens(), self.model.encoder_width());
         let each = tokens * width;
         let numbers = row[from * each..to * each].to_vec();
-        Tensor::from_data(TensorData::new(numbers, [to - from, tokens, width]), device)
+        TensorData::new(numbers, [to - from, tokens, width])
     }
 
     /// Inner device of the encoder.

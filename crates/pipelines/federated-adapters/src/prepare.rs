@@ -8,7 +8,7 @@ use super::clips::ClipLoader;
 use super::leaks;
 use super::metrics::METRICS;
 use super::rounds::Rounds;
-use super::settings::{AudioAdapters, EncoderKind, FederatedAdapters, Partition};
+use super::settings::{AudioAdapters, EncoderKind, FederatedAdapters, NodeOptimizer, Partition};
 use super::sizes;
 use super::trained_encoder;
 use xrun_core::bounded::ledger::Ledger;
@@ -108,6 +108,7 @@ pub fn prepare(
         // Whole rounds of one step each: a round has its sum, and what nodes keep.
         probe_steps: PROBE_STEPS_MIN.div_ceil(of_round) * of_round,
         stages: &["round", "local_epoch"],
+        captures: captures(settings),
         made,
         validation_batches: models * (held_out + unseen),
         epoch_validation_batches: of_round * held_out,
@@ -120,6 +121,15 @@ pub fn prepare(
     let prepared = Prepared { settings, model, rounds, nodes, clip_loader, targets, buffers };
     leaks::plan(&mut facts, &prepared, experiment);
     Ok((facts, prepared))
+}
+
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
+pub fn captures(settings: &FederatedAdapters) -> &'static str {
+    match settings.node_optimizer {
+        NodeOptimizer::Fresh if settings.proximal == 0.0 => "a pass for each size of a micro-batch, and the update",
+        // A turn would begin with other memory: a state of the optimiser that was on the host, and the anchor of the proximal term.
+        NodeOptimizer::Fresh | NodeOptimizer::Kept => "",
+    }
 }
 
 /// Training clips of each node, by their number in the data set.

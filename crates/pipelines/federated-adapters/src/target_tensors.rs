@@ -35,10 +35,17 @@ impl TargetTensors {
 
     /// Targets of clips by their classes: `[clips, D]` and `[clips, L * D]`.
     pub fn select(&self, classes: &[u32]) -> Conditioning {
-        let numbers: Vec<i32> = classes.iter().map(|class| *class as i32).collect();
-        let numbers = TensorData::new(numbers, [classes.len()]);
-        let at = burn::tensor::Tensor::<1, Int>::from_data(numbers, &self.all.pooled.device());
-        let select = |all: &Tensor<2>| all.clone().select(0, at.clone());
+        self.select_on_device(burn::tensor::Tensor::from_data(Self::data(classes), &self.all.pooled.device()))
+    }
+
+    /// Classes of clips for [`Self::select_on_device`].
+    pub fn data(classes: &[u32]) -> TensorData {
+        TensorData::new(classes.iter().map(|class| *class as i32).collect(), [classes.len()])
+    }
+
+    /// As [`Self::select`], of classes on the inner device.
+    pub fn select_on_device(&self, classes: burn::tensor::Tensor<1, Int>) -> Conditioning {
+        let select = |all: &Tensor<2>| all.clone().select(0, classes.clone());
         Conditioning { pooled: select(&self.all.pooled), token_embeds: select(&self.all.token_embeds) }
     }
 

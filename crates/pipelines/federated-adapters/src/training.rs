@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::optim::GradientsParams;
 use serde_json::Value;
 
 use super::clips::{ClipBatch, ClipLoader};
@@ -21,14 +20,18 @@ use xrun_core::bounded::ledger::Registration;
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
+use xrun_training::nn::captured::Pass;
 use xrun_training::nn::micro_batches::{MicroBatchExecutor, MicroBatchSize};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::proximal::ProximalAnchor;
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
-use xrun_training::nn::{checkpoint_weights, flat, opening};
+use xrun_training::nn::{Tensor, checkpoint_weights, flat, opening};
 
 type Network = Adapters;
+
+/// Values of a step: the losses of both outputs.
+const LOSSES: [&str; 2] = ["loss_pooled", "loss_tokens"];
 
 /// Federated training of [`Adapters`].
 pub struct FederatedModule {
@@ -92,10 +95,9 @@ impl FederatedModule {
     fn begin_turn(&mut self, trained: &mut TrainState<Network>) -> Result<(), TaskError> {
         let node = self.position.node;
         let adapters = self.federation.begin_turn(node);
-        trained.replace(|network| flat::from_host(network, &adapters))?;
-        match self.federation.optimizer_state(node) {
-            Some(state) => trained.restore_optimizer(state)?,
-            None => trained.reset_optimizer(),
+        trained.restart(&adapters)?;
+        if let Some(state) = self.federation.optimizer_state(node) {
+            trained.restore_optimizer(state)?;
         }
         if let Some((start, held)) = &mut self.start {
             *start = ProximalAnchor::new(trained.network()?);
@@ -135,6 +137,10 @@ impl TrainingModule for FederatedModule {
     const STEP: &'static str = "local";
     const PREDICTS: bool = true;
 
+    fn captures(&self) -> &'static str {
+        super::prepare::captures(&self.settings)
+    }
+
     fn before_step(
         &mut self,
         number: u64,
@@ -158,24 +164,46 @@ impl TrainingModule for FederatedModule {
             step.first_use();
         }
         step.enter("forward_backward");
-        let (frozen_encoder, targets, device) = (&self.frozen_encoder, &self.targets, &step.device().autodiff);
-        let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
+        let parts = self.executor.split(batch.size());
+        let (frozen_encoder, targets, device) = (&self.frozen_encoder, &self.targets, step.device());
         let FederatedAdapters { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
-        accumulator.run_micro_batches(
-            network,
-            &self.executor,
-            &self.executor.split(batch.size()),
-            |network, clips, micro_batch| {
-                let outputs = network.forward(frozen_encoder.on_device(&embeddings, clips.start, clips.end, device));
-                let targets = targets.select(&batch.classes[clips.clone()]);
-                let pooled = loss(outputs.pooled, targets.pooled, kind);
-                let tokens = loss(outputs.token_embeds, targets.token_embeds, kind);
-                micro_batch.record("loss_pooled", pooled.clone().inner(), clips.len() as f64);
-                micro_batch.record("loss_tokens", tokens.clone().inner(), clips.len() as f64);
+        let losses = |network: &Network, clips: Tensor<3>, targets: Conditioning| {
+            let outputs = network.forward(clips);
+            [loss(outputs.pooled, targets.pooled, kind), loss(outputs.token_embeds, targets.token_embeds, kind)]
+        };
+        let total =
+            |[pooled, tokens]: [Tensor<1>; 2]| pooled.mul_scalar(pooled_weight) + tokens.mul_scalar(tokens_weight);
+        if device.is_gpu() {
+            for clips in parts {
+                let divisor = clips.len() as f64;
+                let rows = frozen_encoder.data(&embeddings, clips.start, clips.end);
+                let inputs = vec![rows, TargetTensors::data(&batch.classes[clips])];
+                step.accumulator.items += divisor as u64;
+                step.pass(Pass { divisor, inputs, ..Pass::default() }, |network, inputs, step, _| {
+                    let losses = losses(network, inputs.floats(), targets.select_on_device(inputs.ints().inner()));
+                    LOSSES
+                        .iter()
+                        .zip(&losses)
+                        .for_each(|(name, loss)| step.record(name, loss.clone().inner(), divisor));
+                    step.backward(network, total(losses));
+                    Ok(())
+                })?;
+            }
+        } else {
+            let network = step.trained.network()?;
+            step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, clips, micro_batch| {
+                let rows = frozen_encoder.on_device(&embeddings, clips.start, clips.end, &device.autodiff);
                 micro_batch.items += clips.len() as u64;
-                (Some(pooled.mul_scalar(pooled_weight) + tokens.mul_scalar(tokens_weight)), ())
-            },
-        );
+                let divisor = clips.len() as f64;
+                let losses = losses(network, rows, targets.select(&batch.classes[clips.clone()]));
+                LOSSES
+                    .iter()
+                    .zip(&losses)
+                    .for_each(|(name, loss)| micro_batch.record(name, loss.clone().inner(), divisor));
+                (Some(total(losses)), ())
+            });
+        }
+        let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
         if let Some((start, _)) = &self.start {
             // The sum of gradients is later divided by the divisor clips.
             let factor = self.settings.proximal * accumulator.divisor;
@@ -185,14 +213,9 @@ impl TrainingModule for FederatedModule {
         Ok(())
     }
 
-    /// Updates with the learning rate of the round's first step, which makes nodes independent of their order.
-    fn update(
-        &mut self,
-        learning_rate: f64,
-        gradients: GradientsParams,
-        trained: &mut TrainState<Network>,
-    ) -> Result<(), TaskError> {
-        trained.update(self.federation.learning_rate_of_round(self.position.round, learning_rate), gradients)
+    /// That of the round's first step, which makes nodes independent of their order.
+    fn learning_rate(&mut self, scheduled: f64) -> f64 {
+        self.federation.learning_rate_of_round(self.position.round, scheduled)
     }
 
     fn after_step(&mut self, trained: &mut TrainState<Network>, phases: &mut dyn Phases) -> Result<(), TaskError> {

@@ -404,6 +404,11 @@ impl Captures {
         }
     }
 
+    /// Returns whether the parameters have memory of their own.
+    pub fn has_fixed_parameters(&self) -> bool {
+        self.is_fixed
+    }
+
     /// Runs a pass with `sets` sets of gradients.
     pub fn pass<M: Module>(
         &mut self,

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::TensorData;
+use xrun_ops::in_place;
 
 use super::Tensor;
 
@@ -45,6 +46,26 @@ impl ModuleMapper for Replace<'_> {
         self.from = to;
         let tensor = Tensor::from_data(data, &tensor.device());
         Param::from_mapped_value(id, tensor.set_require_grad(trained), mapper)
+    }
+}
+
+/// Overwrites the parameters of a module by values that [`to_host`] returned. Each parameter has memory of its own, which other tensors
+/// share afterwards as before.
+///
+/// # Panics
+/// If there are fewer values than parameters.
+pub fn overwrite<M: Module>(module: &M, values: &[f32]) {
+    module.visit(&mut Overwrite(values));
+}
+
+struct Overwrite<'a>(&'a [f32]);
+
+impl ModuleVisitor for Overwrite<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val().inner();
+        let (own, rest) = self.0.split_at(tensor.shape().num_elements());
+        in_place::write(&tensor, own.to_vec());
+        self.0 = rest;
     }
 }
 

@@ -228,17 +228,18 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         }
         let mut accumulator = running.accumulator;
         phases.enter("optimizer");
+        let rate = module.learning_rate(learning_rate);
         let fetched = match trained.captures.take().map(RefCell::into_inner) {
             None => {
                 let (gradients, norm) = trained.mean_and_clip(&mut accumulator)?;
                 notify(callbacks, trained, Event::BeforeUpdate(&gradients))?;
-                module.update(learning_rate, gradients, trained)?;
+                module.update(rate, gradients, trained)?;
                 phases.enter("transfer");
                 accumulator.fetch(norm)
             }
             Some(mut captures) => {
                 captures.add_eager(trained.network()?, &mut accumulator);
-                captures.update(module, trained, learning_rate, accumulator.divisor)?;
+                captures.update(module, trained, rate, accumulator.divisor)?;
                 phases.enter("transfer");
                 let fetched = captures.fetch(accumulator);
                 trained.captures = Some(RefCell::new(captures));

@@ -17,7 +17,7 @@ use super::captured::Captures;
 use super::gradients::Divisor;
 use super::optimizer::ModuleOptimizer;
 use super::update_clock::UpdateClock;
-use super::{Tensor, checkpoint_weights, gradients};
+use super::{Tensor, checkpoint_weights, flat, gradients};
 use crate::backend::dispatch::TensorDevice;
 use xrun_core::bounded::ledger::Registration;
 use xrun_core::files::layout;
@@ -125,6 +125,25 @@ impl<M: Module> TrainState<M> {
     pub fn replace(&mut self, change: impl FnOnce(M) -> M) -> Result<(), TaskError> {
         self.drop_captures();
         self.network = Some(change(self.network.take().ok_or_else(TaskError::model_lost)?));
+        Ok(())
+    }
+
+    /// Replaces the parameters by values that [`flat::to_host`] returned and discards the optimiser's state. What was captured stays:
+    /// both are overwritten in their memory.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub fn restart(&mut self, parameters: &[f32]) -> Result<(), TaskError> {
+        match (&self.captures, &self.clock) {
+            (Some(captures), Some(clock)) if captures.borrow().has_fixed_parameters() => {
+                flat::overwrite(self.network()?, parameters);
+                clock.restart();
+            }
+            _ => {
+                self.replace(|network| flat::from_host(network, parameters))?;
+                self.reset_optimizer();
+            }
+        }
         Ok(())
     }
 

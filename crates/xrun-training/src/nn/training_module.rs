@@ -18,7 +18,7 @@ use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 /// Training of one network: the loss of a batch and the metrics of a validation. Every other hook has a default.
 ///
 /// All hooks are called on the training thread. The hooks of a step come in this order: `before_step`, `gradient_sets`, `train`
-/// for each batch, `update`, `after_step`, `report`.
+/// for each batch, `learning_rate`, `update`, `after_step`, `report`.
 pub trait TrainingModule: Sized {
     /// Batch on the host, prepared by a worker of the feed.
     type Batch: DeepSize + Send + 'static;
@@ -63,6 +63,11 @@ pub trait TrainingModule: Sized {
     /// # Errors
     /// The device fails, or the network was lost.
     fn train(&mut self, batch: &Self::Batch, step: &mut Step<'_, Self::Network>) -> Result<(), TaskError>;
+
+    /// Learning rate of the update, given that of the schedule.
+    fn learning_rate(&mut self, scheduled: f64) -> f64 {
+        scheduled
+    }
 
     /// Backbone of the network, if it has one: its learning rate is its own.
     fn backbone(_network: &Self::Network) -> Option<&Backbone> {

@@ -29,6 +29,8 @@ struct State {
     groups: Vec<Group>,
     /// Group of each parameter that was updated, by its id.
     group_of: HashMap<u64, usize>,
+    /// Moments or velocities in memory of their own, flat.
+    moments: Vec<Tensor<1>>,
     /// Updates of parameters without a group, as a checkpoint has them.
     times: HashMap<u64, usize>,
     /// Next parameters of the update that is being computed, in order: groups, and whether their state is not in memory of its own yet.
@@ -76,7 +78,16 @@ impl UpdateClock {
     pub fn reset(&self) {
         let state = &mut *self.state();
         let groups = std::mem::take(&mut state.groups);
+        state.moments.clear();
         state.times.extend(state.group_of.drain().map(|(id, group)| (id, groups[group].time)));
+    }
+
+    /// Sets moments and numbers of updates back to 0, in their memory.
+    pub fn restart(&self) {
+        let state = &mut *self.state();
+        state.times.clear();
+        state.groups.iter_mut().for_each(|group| group.time = 0);
+        in_place::clear(&state.moments);
     }
 
     /// Number of updates of the parameter with this id; `None` before the first.
@@ -178,6 +189,25 @@ impl UpdateClock {
         self.state().factor = Some(factor);
     }
 
+    /// State of a parameter in memory of its own: zeros at first.
+    fn own<const D: usize>(&self, state: Option<Tensor<D>>, is_new: bool, parameter: &Tensor<D>) -> Tensor<D> {
+        let own = match state {
+            Some(state) if !is_new => return state,
+            Some(state) => {
+                // Of a checkpoint; the kernels would read and write beyond a smaller one.
+                assert_eq!(
+                    state.dims(),
+                    parameter.dims(),
+                    "the state of an optimiser has another shape than its parameter"
+                );
+                in_place::fixed(state)
+            }
+            None => in_place::fixed(parameter.zeros_like()),
+        };
+        self.state().moments.push(own.clone().reshape([-1]));
+        own
+    }
+
     /// Group of the next parameter, and whether its state is not in memory of its own yet.
     fn turn(&self) -> (usize, bool) {
         self.state().turns.pop_front().unwrap_or_else(|| unreachable!("each parameter with a gradient has its turn"))
@@ -210,23 +240,6 @@ pub struct InPlace<R> {
     pub clock: Arc<UpdateClock>,
 }
 
-/// State of a parameter in memory of its own: zeros at first.
-fn own<const D: usize>(state: Option<Tensor<D>>, is_new: bool, parameter: &Tensor<D>) -> Tensor<D> {
-    match state {
-        Some(state) if !is_new => state,
-        Some(state) => {
-            // Of a checkpoint; the kernels would read and write beyond a smaller one.
-            assert_eq!(
-                state.dims(),
-                parameter.dims(),
-                "the state of an optimiser has another shape than its parameter"
-            );
-            in_place::fixed(state)
-        }
-        None => in_place::fixed(parameter.zeros_like()),
-    }
-}
-
 impl Rule for InPlace<AdamW> {
     type State<const D: usize> = AdamWState<D>;
 
@@ -239,7 +252,7 @@ impl Rule for InPlace<AdamW> {
     ) -> (Tensor<D>, Option<AdamWState<D>>) {
         let (group, is_new) = self.clock.turn();
         let (first, second) = state.map(|state| (state.momentum.moment_1, state.momentum.moment_2)).unzip();
-        let (first, second) = (own(first, is_new, &parameter), own(second, is_new, &parameter));
+        let (first, second) = (self.clock.own(first, is_new, &parameter), self.clock.own(second, is_new, &parameter));
         let rule = self.rule.clone();
         self.clock.collect(group, D > 1, in_place::Update::new(&parameter, gradient, &[&first, &second]), || {
             Box::new(move |updates, scalars, factor| rule.step_in_place(updates, scalars, factor))
@@ -283,7 +296,7 @@ impl Rule for InPlace<in_place::Sgd> {
     ) -> (Tensor<D>, Option<SgdState<D>>) {
         let (group, is_new) = self.clock.turn();
         let velocity = state.and_then(|state| state.velocity);
-        let velocity = (self.rule.momentum > 0.0).then(|| own(velocity, is_new, &parameter));
+        let velocity = (self.rule.momentum > 0.0).then(|| self.clock.own(velocity, is_new, &parameter));
         let (rule, state) = (self.rule, velocity.as_ref());
         self.clock.collect(group, D > 1, in_place::Update::new(&parameter, gradient, state.as_slice()), || {
             Box::new(move |updates, scalars, factor| rule.step_in_place(updates, scalars, factor))

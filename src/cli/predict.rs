@@ -118,7 +118,14 @@ fn listed(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         }
         all.extend(names.iter().map(|name| path.join(name)));
     }
-    Ok(all)
+    match all.iter().find(|path| path.is_dir()) {
+        Some(path) if all.iter().all(|path| path.is_dir()) => {
+            let (path, endings) = (path.display(), endings.join(", "));
+            let message = format!("{path}: no file of {endings} in this directory; name those in it, as {path}/*");
+            Err(Failure::Usage(message))
+        }
+        _ => Ok(all),
+    }
 }
 
 /// Summary of a prediction: model, device, and numbers of answers and failures.

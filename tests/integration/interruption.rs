@@ -101,7 +101,8 @@ fn a_terminal_that_goes_away_ends_the_run_once_however_often_it_is_told() {
     let mut child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=200000"]);
     let latest = workplace.path("results/cut/latest");
     wait_until("the run is under way", || latest.join("metrics.jsonl").exists());
-    for signal in [libc::SIGHUP, libc::SIGHUP, libc::SIGTERM] {
+    // `timeout` sends SIGTERM to a program, and then to its group.
+    for signal in [libc::SIGHUP, libc::SIGHUP, libc::SIGTERM, libc::SIGTERM, libc::SIGTERM] {
         send(&child, signal);
     }
     assert_eq!(child.wait().unwrap().code(), Some(8));

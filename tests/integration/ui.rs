@@ -87,6 +87,10 @@ fn runs_sweeps_curves_reports_and_comparisons_are_served() {
     let runs = listing["runs"].as_array().unwrap();
     assert_eq!((runs.len(), listing["sweeps"].as_array().unwrap().len(), &listing["pending"]), (4, 1, &0.into()));
     assert_eq!(runs.iter().filter(|run| run["sweep"].is_string()).count(), 2);
+    // A setting that one run alone changes has a value in all: its default.
+    let seed = &listing["defaults"]["experiment.seed"];
+    let has_section = |run: &Value| run["sections"].as_array().unwrap().contains(&"experiment".into());
+    assert!(seed.is_u64() && *seed != 5 && runs.iter().all(has_section), "{listing}");
     let of = |experiment: &str| {
         let run = runs.iter().find(|run| run["experiment"] == experiment && run["sweep"].is_null()).unwrap();
         assert_eq!((&run["state"], &run["steps"], &run["better"]), (&"finished".into(), &10.into(), &"higher".into()));

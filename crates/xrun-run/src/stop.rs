@@ -1,7 +1,8 @@
 //! End of a run: outcome, and the signals that stop it.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 use signal_hook::SigId;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGTERM, SIGTSTP, SIGUSR1, SIGXCPU, SIGXFSZ};
@@ -51,6 +52,22 @@ pub struct RunOutcome {
 
 /// Signals that request a stop; a second one ends the program immediately.
 pub const STOP_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGQUIT];
+
+/// Time in which another SIGTERM is the same request: `timeout`, for one, sends it to a process, and then to its group.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
+/// Returns whether a signal requests nothing new, given the time since the first one that requested a stop.
+pub fn is_same_request(signal: i32, since_first: Duration) -> bool {
+    signal == SIGTERM && since_first < SAME_REQUEST
+}
+
+/// Milliseconds of the system's monotonic clock, at least 1. Async-signal-safe.
+fn milliseconds() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    (time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000).max(1)
+}
 
 /// Signals that request a stop and never count as a second one: SIGHUP, which both the shell and the kernel send when the
 /// terminal closes, SIGXCPU, which the kernel repeats each second, and SIGUSR1, the usual one of `sbatch --signal`. Without those that were ignored at the start, as
@@ -195,11 +212,19 @@ impl StopSignal {
         if let Some(default_action) = DEFAULT_ACTION.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             default_action.store(false, Relaxed);
         }
-        let first = Arc::new(AtomicBool::new(false));
+        let first = Arc::new(AtomicU64::new(0));
         for number in STOP_SIGNALS {
-            // In this order: only the second signal finds the flag set and shuts down.
-            signal_hook::flag::register_conditional_shutdown(number, 128 + number, first.clone())?;
-            signal_hook::flag::register(number, first.clone())?;
+            let first = first.clone();
+            let end_at_second = move || {
+                let now = milliseconds();
+                if let Err(before) = first.compare_exchange(0, now, Relaxed, Relaxed)
+                    && !is_same_request(number, Duration::from_millis(now.saturating_sub(before)))
+                {
+                    signal_hook::low_level::exit(128 + number);
+                }
+            };
+            // SAFETY: the handler reads a clock and an atomic, and ends the process; all are async-signal-safe.
+            unsafe { signal_hook::low_level::register(number, end_at_second) }?;
         }
         for number in STOP_SIGNALS.into_iter().chain(repeated_signals()) {
             write_on_signal(number, message, &signal.0)?;

@@ -13,6 +13,7 @@ use xrun_core::printable;
 use xrun_core::task::metric::student_t_quantile;
 use xrun_results::noise::{Change, Noise, Repeats, Spread};
 use xrun_results::report::formatting::number;
+use xrun_results::verdict::TrainingVerdictWord;
 
 /// Relative difference for which the number of repeats is given.
 const WANTED_DIFFERENCE: f64 = 0.2;
@@ -48,8 +49,11 @@ fn on_metric(table: &Table) -> Vec<String> {
     let Some(name) = metric_name(table) else { return Vec::new() };
     let measured: Vec<&Row> = table.rows.iter().filter(|row| row.finished > 0 && row.metric.is_some()).collect();
     let all = Spread::of(measured.iter().flat_map(|row| row.metric).flat_map(|spread| [spread.low, spread.high]));
-    if let Some(all) = all.filter(|_| measured.iter().all(|row| row.is_below_chance())) {
-        return vec![format!("no trial is better than chance: {name} {} to {}", number(all.low), number(all.high))];
+    if let Some(all) = all.filter(|_| measured.iter().all(|row| row.has_learnt_nothing())) {
+        let runs = || measured.iter().flat_map(|row| &row.runs).filter(|run| run.finished);
+        let has_no_progress = runs().any(|run| run.training == Some(TrainingVerdictWord::NoProgress));
+        let than = if has_no_progress { "than untrained, or than chance" } else { "than chance" };
+        return vec![format!("no trial is better {than}: {name} {} to {}", number(all.low), number(all.high))];
     }
     if measured.len() < 2 {
         return best(table).into_iter().collect();

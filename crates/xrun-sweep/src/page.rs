@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::conclusion::{conclusion, next_commands};
+use super::pareto::RESOLUTION;
 use super::table::FRONTS;
 use super::text::{Cells, changes, noise, reference, rows, rungs, short, value};
 use crate::records::sweep::{Measured, Row, Table};
@@ -130,7 +131,8 @@ fn pareto_plot(table: &Table, name: &str, memory: &str) -> Option<Plot> {
         _ => ("Speed and peak reserved on the device", "peak reserved on the device"),
     };
     let plot = Plot::fitted(words.0, (words.1, AxisUnit::Bytes), AxisUnit::Number, curves)?;
-    let margin = 0.08 * (plot.x.1 - plot.x.0);
+    // Differences below what counts as one are no spread.
+    let margin = (0.08 * (plot.x.1 - plot.x.0)).max(RESOLUTION * plot.x.1);
     let labels = placed().map(|(row, (speed, memory))| (memory, speed, label(row)));
     Some(Plot {
         caption: caption(table),

@@ -83,10 +83,11 @@ impl Row {
         self.runs.iter().filter(comparable).filter_map(|run| Some((run.repeat, measured(run)?))).collect()
     }
 
-    /// Returns whether all of its finished runs were judged no better than chance.
-    pub fn is_below_chance(&self) -> bool {
+    /// Returns whether all of its finished runs were judged no better than chance, or than the untrained model.
+    pub fn has_learnt_nothing(&self) -> bool {
         let mut finished = self.runs.iter().filter(|run| run.finished).peekable();
-        finished.peek().is_some() && finished.all(|run| run.training == Some(TrainingVerdictWord::NoBetterThanChance))
+        let nothing = [TrainingVerdictWord::NoBetterThanChance, TrainingVerdictWord::NoProgress];
+        finished.peek().is_some() && finished.all(|run| run.training.is_some_and(|word| nothing.contains(&word)))
     }
 
     /// Speed and memory of a trial that finished.
@@ -144,8 +145,7 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
         true => best(&rows, direction, search.is_some()),
         false => best_at_top_rung(&rows, direction),
     });
-    let is_above_chance = |trial: &u64| rows.iter().any(|row| row.trial == *trial && !row.is_below_chance());
-    let best = best.filter(is_above_chance);
+    let best = best.filter(|trial| rows.iter().any(|row| row.trial == *trial && !row.has_learnt_nothing()));
     // A search optimizes a metric: its trials are not compared by speed.
     let reference = search.map_or_else(|| reference(record, &rows), |_| None);
     let noise = compare(&mut rows, reference, metric.as_ref());

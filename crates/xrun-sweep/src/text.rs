@@ -26,12 +26,13 @@ pub fn plan(keys: &[&str], trials: &[PlannedTrial], repeats: u64, width: Option<
     header.extend(keys.iter().map(|key| format!(">{key}")));
     // A command has no buffers of xrun.
     let has_buffers = trials.iter().any(|trial| trial.buffer_bytes > 0);
-    header.push(">steps".into());
+    let has_steps = trials.iter().any(|trial| trial.steps > 0);
+    header.extend(has_steps.then(|| ">steps".to_owned()));
     header.extend(has_buffers.then(|| ">buffers at most".to_owned()));
     let rows = trials.iter().enumerate().map(|(at, trial)| {
         let mut row = vec![(at + 1).to_string()];
         row.extend(keys.iter().zip(&trial.values).map(|(key, one)| value(&masked(key, one))));
-        row.push(trial.steps.to_string());
+        row.extend(has_steps.then(|| trial.steps.to_string()));
         row.extend(has_buffers.then(|| bytes(trial.buffer_bytes as f64)));
         row
     });
@@ -41,7 +42,8 @@ pub fn plan(keys: &[&str], trials: &[PlannedTrial], repeats: u64, width: Option<
     let steps: u64 = trials.iter().map(|trial| trial.steps).sum::<u64>().saturating_mul(repeats);
     let each = if repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
     let table = fit_table(&header, &rows, width);
-    format!("{table}\n{} trials, each {each}: {runs} runs, {steps} steps\n", trials.len())
+    let steps = if has_steps { format!(", {steps} steps") } else { String::new() };
+    format!("{table}\n{} trials, each {each}: {runs} runs{steps}\n", trials.len())
 }
 
 /// The shortest names of the keys that are different.
@@ -162,7 +164,8 @@ fn columns<'a>(table: &'a Table) -> Vec<Column<'a>> {
     }
     // Cleanups are part of the cost; `show` has the speed of the steps alone.
     let speed = |row: &Row| row.measurements.steps_per_second.map_or_else(Cell::none, plain);
-    add(timed, ">steps/s with cleanup", Box::new(speed));
+    let has_cleanups = table.rows.iter().any(|row| row.measurements.cleanup_seconds.is_some_and(|all| all.high > 0.0));
+    add(timed, if has_cleanups { ">steps/s with cleanup" } else { ">steps/s" }, Box::new(speed));
     add(timed, ">cleanup", words(|row| Some(duration(row.measurements.cleanup_seconds?.median))));
     add(timed, ">heap peak", size(|row| row.heap_peak));
     add(timed, ">heap floor", size(|row| row.heap_floor));

@@ -53,6 +53,8 @@ pub struct Listing {
     pub older: (usize, usize),
     /// Number of runs that are not read yet.
     pub pending: usize,
+    /// Defaults of the settings in which some run differs, by key.
+    pub defaults: BTreeMap<String, Value>,
 }
 
 /// Follower of a results directory.
@@ -127,6 +129,8 @@ impl Catalog {
             self.directories.insert(id(&run), run);
             listing.runs.push(row);
         }
+        let set = listing.runs.iter().filter_map(|row| row["settings"].as_object()).flat_map(|set| set.keys());
+        listing.defaults = set.filter_map(|key| Some((key.clone(), shown(key, default_of(key)?)))).collect();
         for sweep in sweeps {
             let keys: Vec<String> = sweep.keys.iter().map(|key| printable::line(key, 80)).collect();
             listing.sweeps.push(json!({
@@ -152,18 +156,25 @@ fn id(directory: &Path) -> String {
 
 /// Values of a run that are not their defaults, by key: numbers, and texts for others.
 fn settings(view: &RunView) -> BTreeMap<String, Value> {
-    let is_default = |key: &str, value: &Value| {
-        shape::schema_at(schema::shared(), key).and_then(|of_key| of_key.get("default")) == Some(value)
-    };
     let values = view.values().into_iter().flatten();
     let is_name = |key: &str| ["experiment.name", "experiment.description"].contains(&key);
-    let set = values.filter(|(key, value)| !is_name(key) && !is_default(key, value)).take(SETTINGS_MAX);
-    let shown = |(key, value): (&String, &Value)| {
-        let value = masked(key, value);
-        let value = if value.is_number() { value } else { printable::line(&format_value(&value), 80).into() };
-        (printable::line(key, 120), value)
-    };
-    set.map(shown).collect()
+    let set = values.filter(|(key, value)| !is_name(key) && default_of(key) != Some(value)).take(SETTINGS_MAX);
+    set.map(|(key, value)| (printable::line(key, 120), shown(key, value))).collect()
+}
+
+fn default_of(key: &str) -> Option<&'static Value> {
+    shape::schema_at(schema::shared(), key)?.get("default")
+}
+
+fn shown(key: &str, value: &Value) -> Value {
+    let value = masked(key, value);
+    if value.is_number() { value } else { printable::line(&format_value(&value), 80).into() }
+}
+
+/// Sections whose keys a run has, such as `optimizer.adamw`.
+fn sections(view: &RunView) -> BTreeSet<String> {
+    let keys = view.values().into_iter().flatten().map(|(key, _)| key);
+    keys.filter_map(|key| Some(printable::line(key.rsplit_once('.')?.0, 120))).take(SETTINGS_MAX).collect()
 }
 
 /// Row of a run from its files, and from its follower while it is active.
@@ -228,5 +239,6 @@ fn row(run: &Path, active: Option<&mut ActiveRun>) -> Value {
         "message": message,
         "tags": tags,
         "settings": settings(&view),
+        "sections": sections(&view),
     })
 }

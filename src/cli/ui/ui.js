@@ -13,7 +13,7 @@
   const SETTINGS_MAX = 8;
   const view = { sort: "started", down: true, chosen: [], series: "", last: "", smooth: 1, x: "", y: "", colour: "" };
   const curves = new Map();
-  let listing = { runs: [], sweeps: [], pending: 0 };
+  let listing = { runs: [], sweeps: [], pending: 0, defaults: {} };
 
   const load = async (path) => {
     const answer = await fetch(path, { cache: "no-store" });
@@ -37,14 +37,18 @@
     { key: "started", title: "started", value: (run) => run.started },
   ];
 
-  // Settings that are not their defaults and differ: those with most values first. Short names where they are unique.
+  // Value of a setting of a run: its default where the run has its section and does not set it.
+  const setting = (run, key) => run.settings[key] ?? (run.sections.includes(key.slice(0, key.lastIndexOf("."))) ? listing.defaults[key] : undefined);
+
+  // Settings that are not all their defaults and differ: those with most values first. Short names where they are unique.
   const settings = () => {
     const values = new Map();
-    for (const run of listing.runs) {
-      for (const [key, value] of Object.entries(run.settings)) {
-        if (!values.has(key)) values.set(key, new Map());
-        values.get(key).set(value, (values.get(key).get(value) || 0) + 1);
+    for (const key of new Set(listing.runs.flatMap((run) => Object.keys(run.settings)))) {
+      const found = new Map();
+      for (const value of listing.runs.map((run) => setting(run, key)).filter((value) => value !== undefined)) {
+        found.set(value, (found.get(value) || 0) + 1);
       }
+      values.set(key, found);
     }
     const count = (found) => [...found.values()].reduce((sum, one) => sum + one, 0);
     const differs = [...values].filter(([, found]) => found.size > 1 || count(found) < listing.runs.length);
@@ -55,7 +59,7 @@
       title: ["batch_size", "every_steps"].includes(last(key)) || differs.filter(([other]) => last(other) === last(key)).length > 1 ? key : last(key),
       name: key,
       right: [...found.keys()].every((value) => typeof value === "number"),
-      value: (run) => run.settings[key],
+      value: (run) => setting(run, key),
     }));
   };
   const allColumns = () => [...columns, ...settings()];
@@ -80,9 +84,10 @@
       const [, name, sign, wanted] = word.match(/^([\w.-]+)(<=|>=|=|<|>)(.+)$/) || [];
       if (!sign) return null;
       const key = name === "lr" ? "learning_rate" : name;
-      const setting = Object.keys(run.settings).find((one) => one === key || one.endsWith(`.${key}`));
+      const set = [...Object.keys(run.settings), ...Object.keys(listing.defaults)];
+      const wholeKey = set.find((one) => (one === key || one.endsWith(`.${key}`)) && setting(run, one) !== undefined);
       const column = known.find((one) => one.key === key || one.title === key);
-      const value = setting ? run.settings[setting] : column && column.value(run);
+      const value = wholeKey ? setting(run, wholeKey) : column && column.value(run);
       if (value === undefined || value === null || value === "") return false;
       const [left, right] = Number.isNaN(Number(wanted)) ? [String(value).toLowerCase(), wanted] : [Number(value), Number(wanted)];
       return { "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right, "=": left === right }[sign];

@@ -151,14 +151,19 @@ fn batch_size(experiment: &Experiment, problems: &mut Problems) {
 }
 
 impl Experiment {
-    /// Note that `limits.batch_size` was changed and the size of the batches was not, which may be meant.
+    /// Note that `limits.batch_size` was changed and does not change the size of the batches, which may be meant.
     pub fn unset_batch_size(&self) -> Option<Problem> {
-        let size = self.pipeline.facts().batch_size.filter(|_| self.training.batch_size.is_none())?;
+        let size = self.training.batch_size.or(self.pipeline.facts().batch_size)?;
         // A command makes of the limit what it likes.
         let changed = self.limits.batch_size != Limits::default().batch_size && self.command().is_none();
+        // Batches of a size that is set are smaller: the limit does nothing.
+        let may_be_meant = self.training.batch_size.is_none_or(|size| self.limits.batch_size > size);
         let message = format!("splits batches on the device; training.batch_size is still {size}");
-        let help = format!("for other batches, set `training.batch_size`; `training.batch_size = {size}` keeps them");
-        changed.then(|| Problem::new("limits.batch_size", message).help(help))
+        let help = match self.training.batch_size {
+            Some(_) => "for other batches, change `training.batch_size`".to_owned(),
+            None => format!("for other batches, set `training.batch_size`; `training.batch_size = {size}` keeps them"),
+        };
+        (changed && may_be_meant).then(|| Problem::new("limits.batch_size", message).help(help))
     }
 }
 

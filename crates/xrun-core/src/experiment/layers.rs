@@ -171,7 +171,10 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, (String, String)> {
             let help = help.unwrap_or_else(|| "check the name and the directory".to_owned());
             (format!("{name} does not exist"), help)
         }
-        _ if path.is_dir() => (format!("{name} is a directory"), "name an experiment file in it".to_owned()),
+        _ if path.is_dir() => {
+            let help = "name an experiment file in it; `path` in an experiment names a directory of data";
+            (format!("{name} is a directory"), help.to_owned())
+        }
         _ => (
             format!("cannot read {name}: {error}"),
             "check the name and its permissions; an experiment is a short TOML file".to_owned(),

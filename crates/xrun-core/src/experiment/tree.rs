@@ -7,6 +7,7 @@ use std::sync::Arc;
 use toml_edit::{Document, Item, TableLike, Value};
 
 use super::shape::{self, Shape};
+use crate::invocation;
 use crate::problem::{Location, Problem, Source};
 
 /// Maximum number of characters of a quoted value.
@@ -52,19 +53,27 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
             let message = error.message().trim().to_owned();
             let problem = match message.contains("duplicate key") {
                 true => Problem::new("", "duplicate key or table").help("keep one of the two"),
-                false if is_table(source) => Problem::new("", "is a table, no experiment")
-                    .help("name it in an experiment: `[dataset.image-table]` reads the classes of images from a table"),
-                false => Problem::new("", format!("invalid TOML: {message}")),
+                false => match no_experiment(&source.name) {
+                    Some((what, help)) => Problem::new("", format!("is {what}, no experiment")).help(help),
+                    None => Problem::new("", format!("invalid TOML: {message}")),
+                },
             };
             Err(problem.at(error.span().map(|span| spans.location(span))))
         }
     }
 }
 
-/// Returns whether a file is a table by its name.
-fn is_table(source: &Source) -> bool {
-    let ending = source.name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    ["csv", "tsv", "jsonl"].iter().any(|table| ending.eq_ignore_ascii_case(table))
+/// What a file of another kind is by its name, and what to do with it.
+fn no_experiment(name: &str) -> Option<(&'static str, String)> {
+    match name.rsplit_once('.')?.1.to_ascii_lowercase().as_str() {
+        "csv" | "tsv" | "jsonl" => {
+            let help = "name it in an experiment: `[dataset.image-table]` reads the classes of images from a table";
+            Some(("a table", help.to_owned()))
+        }
+        "json" => Some(("JSON", "name it in an experiment: `[dataset.coco]`, for one, reads annotations".to_owned())),
+        "py" => Some(("a Python program", format!("{} watch -- python3 {name}", invocation::program()))),
+        _ => None,
+    }
 }
 
 /// Parses the value of an override at the span `at`. A value that is not valid TOML is text; with `wants_text`, so is

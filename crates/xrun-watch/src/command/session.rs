@@ -574,7 +574,8 @@ impl Session<'_> {
         notes.extend(self.no_steps());
         let note = self.output.steps.source_note();
         self.note_step_source(note.as_ref());
-        notes.extend(note.map(|note| format!("steps from {note}")));
+        // Said above a message that ends with the verdict.
+        notes.extend(note.filter(|_| outcome != Outcome::MemoryGrew).map(|note| format!("steps from {note}")));
         let lost = self.lost();
         let any_lost = lost.is_some();
         notes.extend(lost);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::exit::signal_name;
 use xrun_core::settings::signal::Signal;
 use xrun_results::format::Outcome;
-use xrun_run::stop::repeated_signals;
+use xrun_run::stop::{is_same_request, repeated_signals};
 
 /// Time from SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -44,8 +44,9 @@ pub struct Stopper {
     pub reason: Option<(Outcome, String)>,
     /// Time of the first signal, by the clock of files.
     pub signalled_at: Option<SystemTime>,
-    /// Number of forwarded signals that request an end.
+    /// Number of forwarded signals that request an end, and the time of the first.
     forwarded: u32,
+    forwarded_at: Option<Instant>,
     /// True if a signal of [`repeated_signals`] was sent and not ignored.
     hung_up: bool,
 }
@@ -68,6 +69,7 @@ impl Stopper {
             reason: None,
             signalled_at: None,
             forwarded: 0,
+            forwarded_at: None,
             hung_up: false,
         }
     }
@@ -126,6 +128,10 @@ impl Stopper {
             self.hung_up = !ignores(self.main, signal);
             send_to_group(self.main, signal);
             return Some(format!("forwarded {name} to the command, and waiting for its end"));
+        }
+        let first = *self.forwarded_at.get_or_insert_with(Instant::now);
+        if self.forwarded > 0 && is_same_request(signal, first.elapsed()) {
+            return None;
         }
         self.forwarded += 1;
         if self.forwarded == 1 {

@@ -215,13 +215,13 @@ fn the_names_of_many_runs_are_recorded_until_their_directory_changes() {
     let recorded = std::fs::read_to_string(&path).unwrap();
     assert!(recorded.starts_with(&format!("1 1000000000000000 1000\n{}\n", name(0))));
     // The file is read.
-    std::fs::write(&path, recorded.replace(&name(7), &name(1_007))).unwrap();
+    write::replace(&path, recorded.replace(&name(7), &name(1_007)).as_bytes()).unwrap();
     assert_eq!(listed()[0], name(1_007));
     // One that is cut, of another version, or with a name that is a path, is not.
     for damaged in
         [&recorded[..recorded.len() / 2], &recorded.replacen('1', "2", 1), &recorded.replace(&name(7), "../x")]
     {
-        std::fs::write(&path, damaged).unwrap();
+        write::replace(&path, damaged.as_bytes()).unwrap();
         assert_eq!(listed(), all);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), recorded);
     }

@@ -24,7 +24,7 @@ def test_names_are_taken_from_the_index_until_the_directory_changes(tmp_path: Pa
     experiment, index = tmp_path / "many", tmp_path / ".index"
     (experiment / one).mkdir(parents=True)
     index.mkdir()
-    for changed, expected in [(experiment.stat().st_mtime_ns, other), (1, one)]:
+    for changed, expected in [(experiment.stat().st_ctime_ns, other), (1, one)]:
         (index / "many").write_text(f"1 {changed} 1\n{other}\n")
         assert [run.name for run in xrun.runs(tmp_path)] == [expected]
 

@@ -80,7 +80,7 @@ def runs(results: PathLike = "results", experiment: str | None = None, count: in
     for name in names:
         directory = os.path.join(root, name)
         newest = _link(os.path.join(directory, "latest"))
-        names_of_runs = sorted(_recorded(root, name) or _directories(directory), reverse=True)
+        names_of_runs = sorted(_recorded(root, name, newest) or _directories(directory), reverse=True)
         last = "~"
         if newest in names_of_runs:
             # The link names the newest run, even if the clock of another was ahead.
@@ -398,14 +398,19 @@ class Sweep(_Directory):
         return [Run(os.path.join(trials, name)) for name in sorted(_directories(trials))]
 
 
-def _recorded(root: Path, experiment: str) -> list[str] | None:
+def _recorded(root: Path, experiment: str, newest: str | None) -> list[str] | None:
     """Names of an experiment's runs in the file that the program keeps of very many, if its directory did not change since."""
     try:
-        changed = os.stat(root / experiment).st_mtime_ns
-        head, *names = (_read(os.path.join(root, ".index", experiment)) or b"").decode().splitlines() or [""]
+        directory = os.open(root / experiment, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            changed = os.fstat(directory).st_ctime_ns
+        finally:
+            os.close(directory)
+        head, *names = (_read(os.path.join(root, ".index", experiment)) or b"").decode().split("\n")[:-1] or [""]
     except (OSError, UnicodeDecodeError, DamagedError):
         return None
-    return names if head == f"1 {changed} {len(names)}" and not any("/" in name for name in names) else None
+    is_whole = head == f"1 {changed} {len(names)}" and (newest is None or newest in names)
+    return names if is_whole and not any("/" in name for name in names) else None
 
 
 def _directories(path: PathLike) -> list[str]:

@@ -89,8 +89,9 @@ fn runs_sweeps_curves_reports_and_comparisons_are_served() {
     assert_eq!(runs.iter().filter(|run| run["sweep"].is_string()).count(), 2);
     // A setting that one run alone changes has a value in all: its default.
     let seed = &listing["defaults"]["experiment.seed"];
-    let has_section = |run: &Value| run["sections"].as_array().unwrap().contains(&"experiment".into());
-    assert!(seed.is_u64() && *seed != 5 && runs.iter().all(has_section), "{listing}");
+    let has_section = |run: &Value, name: &str| run["sections"].as_array().unwrap().contains(&name.into());
+    let has_both = |run: &Value| has_section(run, "experiment") && has_section(run, "validation");
+    assert!(seed.is_u64() && *seed != 5 && runs.iter().all(has_both), "{listing}");
     let of = |experiment: &str| {
         let run = runs.iter().find(|run| run["experiment"] == experiment && run["sweep"].is_null()).unwrap();
         assert_eq!((&run["state"], &run["steps"], &run["better"]), (&"finished".into(), &10.into(), &"higher".into()));

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use super::format::{Manifest, Outcome, Summary};
-use super::index_file::{self, Entry};
+use super::index_file;
 use super::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::problem::nearest;
@@ -186,7 +186,7 @@ fn no_run(results: &Path, text: &str) -> IndexError {
 /// Names of the experiments that have runs, sorted.
 pub fn experiments(results: &Path) -> Vec<String> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
-    let has_runs = |name: &String| own_entries(&results.join(name), &root).next().is_some();
+    let has_runs = |name: &String| run_names(&results.join(name), &root).next().is_some();
     let names: BTreeSet<String> = subdirectories(results, &root).filter(has_runs).collect();
     names.into_iter().collect()
 }
@@ -253,7 +253,7 @@ fn run_directories(results: &Path, experiment: Option<&str>) -> Vec<RunEntry> {
             Some((run_time(&run, latest.parent()?), run))
         });
         let experiment = Rc::new((experiment, directory));
-        for run in index_file::names(results, &experiment.0, || own_entries(&experiment.1, &root)) {
+        for run in index_file::names(results, &experiment.0, SystemTime::now(), || run_names(&experiment.1, &root)) {
             let (time, is_latest) = match &latest {
                 Some((newest, name)) => (run_time(&run, &experiment.1).min(*newest), *name == run),
                 None => (run_time(&run, &experiment.1), false),
@@ -278,13 +278,12 @@ fn run_directories(results: &Path, experiment: Option<&str>) -> Vec<RunEntry> {
     entries
 }
 
-/// Directories of an experiment that may be runs. Committed results are found by name and never count as the newest: git gives
-/// them the time of the checkout.
-fn own_entries<'a>(experiment: &Path, root: &'a Path) -> impl Iterator<Item = Entry> + use<'a> {
+/// Names of the directories of an experiment that may be runs. Committed results are found by name and never count as the
+/// newest: git gives them the time of the checkout.
+fn run_names<'a>(experiment: &Path, root: &'a Path) -> impl Iterator<Item = String> + use<'a> {
     let is_experiment = !experiment.ends_with(layout::REFERENCE);
-    let is_own =
-        move |(name, _): &Entry| !OTHER_RUNS.contains(&name.as_str()) && (is_experiment || starts_with_date(name));
-    entries(experiment, root).filter(is_own)
+    let is_own = move |name: &String| !OTHER_RUNS.contains(&name.as_str()) && (is_experiment || starts_with_date(name));
+    subdirectories(experiment, root).filter(is_own)
 }
 
 /// Sorts, and removes all but the newest [`RUNS_MAX`].
@@ -297,18 +296,13 @@ fn keep_newest(entries: &mut Vec<RunEntry>) {
 /// Names of subdirectories. Symlinks into the results themselves (`latest`) are skipped, so that nothing counts twice;
 /// symlinks to elsewhere (another disk) are followed. Hidden directories are being written or are not xrun's.
 pub fn subdirectories<'a>(directory: &Path, root: &'a Path) -> impl Iterator<Item = String> + use<'a> {
-    entries(directory, root).map(|(name, _)| name)
-}
-
-/// As [`subdirectories`]; also whether each is a symlink.
-fn entries<'a>(directory: &Path, root: &'a Path) -> impl Iterator<Item = Entry> + use<'a> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().filter_map(move |entry| {
         let name = entry.file_name().into_string().unwrap_or_else(|name| name.to_string_lossy().into_owned());
         let kind = entry.file_type().ok()?;
         let target = || std::fs::canonicalize(entry.path()).ok().filter(|target| target.is_dir());
         let elsewhere = || target().is_some_and(|target| !target.starts_with(root));
         let is_listed = !name.starts_with('.') && name != layout::LATEST;
-        (is_listed && (kind.is_dir() || kind.is_symlink() && elsewhere())).then(|| (name, kind.is_symlink()))
+        (is_listed && (kind.is_dir() || kind.is_symlink() && elsewhere())).then_some(name)
     })
 }
 

@@ -200,34 +200,40 @@ fn the_names_of_many_runs_are_recorded_until_their_directory_changes() {
     let experiment = results.path().join("many");
     let name = |number: usize| format!("2026-11-20T10-{:02}-{:02}_aaaaaa", number / 60, number % 60);
     (0..1_000).for_each(|number| std::fs::create_dir_all(experiment.join(name(number))).unwrap());
-    let set_modified = |seconds| {
-        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-        std::fs::File::open(&experiment).unwrap().set_modified(time).unwrap();
-    };
     let path = results.path().join(layout::INDEX).join("many");
-    let listed = || newest_first(results.path(), None).map(|run| run.run).collect::<Vec<_>>();
-    let all: Vec<String> = (0..1_000).rev().map(name).collect();
+    let now = SystemTime::now();
+    let later = now + std::time::Duration::from_secs(10);
+    let listed = |now| {
+        let walk = || run_names(&experiment, results.path());
+        let mut names: Vec<String> = index_file::names(results.path(), "many", now, walk).collect();
+        names.sort();
+        names
+    };
+    let all: Vec<String> = (0..1_000).map(name).collect();
     // A directory that has just changed may change once more in the same tick of the clock.
-    assert_eq!(listed(), all);
+    assert_eq!(listed(now), all);
     assert!(!path.exists());
-    set_modified(1_000_000);
-    assert_eq!(listed(), all);
+    assert_eq!(listed(later), all);
     let recorded = std::fs::read_to_string(&path).unwrap();
-    assert!(recorded.starts_with(&format!("1 1000000000000000 1000\n{}\n", name(0))));
+    assert!(recorded.starts_with("1 ") && recorded.contains(&format!(" 1000\n{}\n", name(0))), "{recorded:.200}");
     // The file is read.
-    write::replace(&path, recorded.replace(&name(7), &name(1_007)).as_bytes()).unwrap();
-    assert_eq!(listed()[0], name(1_007));
-    // One that is cut, of another version, or with a name that is a path, is not.
-    for damaged in
-        [&recorded[..recorded.len() / 2], &recorded.replacen('1', "2", 1), &recorded.replace(&name(7), "../x")]
-    {
+    write::replace(&path, recorded.replace(&name(999), &name(1_007)).as_bytes()).unwrap();
+    assert_eq!(listed(later)[999], name(1_007));
+    // One that is cut, of another version, with a name that is a path, or of another time, is not.
+    let of_another_time = recorded.replacen(' ', " 1", 1);
+    let path_in_it = recorded.replace(&name(7), "../x");
+    for damaged in [&recorded[..recorded.len() / 2], &recorded.replacen('1', "2", 1), &path_in_it, &of_another_time] {
         write::replace(&path, damaged.as_bytes()).unwrap();
-        assert_eq!(listed(), all);
+        assert_eq!(listed(later), all);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), recorded);
     }
-    std::fs::remove_dir(experiment.join(name(999))).unwrap();
-    set_modified(1_000_001);
-    assert_eq!(listed(), all[1..]);
-    std::fs::remove_dir(experiment.join(name(998))).unwrap();
-    assert_eq!(listed()[0], name(997));
+    // Nor one without the newest run, nor is a directory with a link to another disk recorded.
+    let elsewhere = tempfile::tempdir().unwrap();
+    for (link, target) in [(layout::LATEST, Path::new("2026-11-21T10-00-00_bbbbbb")), ("linked", elsewhere.path())] {
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(target, experiment.join(link)).unwrap();
+        let expected = all.iter().cloned().chain((link == "linked").then(|| link.to_owned()));
+        assert_eq!(listed(later), expected.collect::<Vec<_>>());
+        assert_eq!(path.exists(), link == layout::LATEST);
+    }
 }

@@ -50,9 +50,9 @@ fn on_metric(table: &Table) -> Vec<String> {
     let measured: Vec<&Row> = table.rows.iter().filter(|row| row.finished > 0 && row.metric.is_some()).collect();
     let all = Spread::of(measured.iter().flat_map(|row| row.metric).flat_map(|spread| [spread.low, spread.high]));
     if let Some(all) = all.filter(|_| measured.iter().all(|row| row.has_learnt_nothing())) {
-        let runs = || measured.iter().flat_map(|row| &row.runs).filter(|run| run.finished);
-        let has_no_progress = runs().any(|run| run.training == Some(TrainingVerdictWord::NoProgress));
-        let than = if has_no_progress { "than untrained, or than chance" } else { "than chance" };
+        let mut runs = measured.iter().flat_map(|row| &row.runs).filter(|run| run.finished);
+        let all_below_chance = runs.all(|run| run.training == Some(TrainingVerdictWord::NoBetterThanChance));
+        let than = if all_below_chance { "than chance" } else { "than untrained or chance" };
         return vec![format!("no trial is better {than}: {name} {} to {}", number(all.low), number(all.high))];
     }
     if measured.len() < 2 {

@@ -171,10 +171,12 @@ fn shown(key: &str, value: &Value) -> Value {
     if value.is_number() { value } else { printable::line(&format_value(&value), 80).into() }
 }
 
-/// Sections whose keys a run has, such as `optimizer.adamw`.
-fn sections(view: &RunView) -> BTreeSet<String> {
-    let keys = view.values().into_iter().flatten().map(|(key, _)| key);
-    keys.filter_map(|key| Some(printable::line(key.rsplit_once('.')?.0, 120))).take(SETTINGS_MAX).collect()
+/// Sections whose keys a run has, such as `optimizer.adamw`; a key of them that is not among its `settings` has its default. None if
+/// these were cut.
+fn sections(view: &RunView, settings: usize) -> BTreeSet<String> {
+    let keys = view.values().into_iter().flatten().map(|(key, _)| key).filter(|_| settings < SETTINGS_MAX);
+    let sections: BTreeSet<&str> = keys.filter_map(|key| Some(key.rsplit_once('.')?.0)).collect();
+    sections.into_iter().take(SETTINGS_MAX).map(|section| printable::line(section, 120)).collect()
 }
 
 /// Row of a run from its files, and from its follower while it is active.
@@ -211,6 +213,7 @@ fn row(run: &Path, active: Option<&mut ActiveRun>) -> Value {
         }
     };
     let best = view.best();
+    let settings = settings(&view);
     let tags: Vec<String> = view.tags().iter().take(TAGS_MAX).map(|tag| printable::line(tag, 60)).collect();
     json!({
         // Identifies the run in addresses.
@@ -238,7 +241,7 @@ fn row(run: &Path, active: Option<&mut ActiveRun>) -> Value {
         "verdict_tone": verdict.map_or("", |verdict| verdict.word().tone.class()),
         "message": message,
         "tags": tags,
-        "settings": settings(&view),
-        "sections": sections(&view),
+        "sections": sections(&view, settings.len()),
+        "settings": settings,
     })
 }

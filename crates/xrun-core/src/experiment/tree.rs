@@ -71,7 +71,7 @@ fn no_experiment(name: &str) -> Option<(&'static str, String)> {
             Some(("a table", help.to_owned()))
         }
         "json" => Some(("JSON", "name it in an experiment: `[dataset.coco]`, for one, reads annotations".to_owned())),
-        "py" => Some(("a Python program", format!("{} watch -- python3 {name}", invocation::program()))),
+        "py" => Some(("a Python program", format!("`{} watch -- python3 FILE` watches it", invocation::program()))),
         _ => None,
     }
 }

@@ -315,7 +315,7 @@ fn without_argument_values(words: &[String]) -> Vec<String> {
 /// absolute path with the character before it (4), which is neither part of a relative path nor follows a one-letter
 /// option.
 static PATH: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let pattern = r#"([A-Za-z][A-Za-z0-9+.-]*)://[^\s"'`,;)\]}|]*|(<(?:directory|project|data|home)>[^\s"'`:,;)\]]*)|("/[^"\n]*"|'/[^'\n]*'|`/[^`\n]*`)|((?:^|[^A-Za-z0-9])-[A-Za-z]|^|[^A-Za-z0-9./])/+(?:\\.|[^\s/"'`:,;)\]}|<>\\])(?:\\.|[^\s"'`:,;)\]}|<>\\])*"#;
+    let pattern = r#"([A-Za-z][A-Za-z0-9+.-]*)://[^\s"'`,;)\]}|]*|((?:<(?:directory|project|data|home)>|\$\{\w+\})[^\s"'`:,;)\]]*)|("/[^"\n]*"|'/[^'\n]*'|`/[^`\n]*`)|((?:^|[^A-Za-z0-9])-[A-Za-z]|^|[^A-Za-z0-9./])/+(?:\\.|[^\s/"'`:,;)\]}|<>\\])(?:\\.|[^\s"'`:,;)\]}|<>\\])*"#;
     Regex::new(pattern).ok()
 });
 
@@ -532,6 +532,7 @@ mod tests {
             ("ada on box1, adagrad", "<user> on <host>, adagrad"),
             ("workers of python3 train.py", "workers of python3 ***"),
             ("1/2 of it", "1/2 of it"),
+            (r#"path = "${DATA}/cards""#, r#"path = "${DATA}/cards""#),
         ] {
             assert_eq!(anonymizer.text(given), cleaned);
         }

@@ -82,7 +82,8 @@ impl UpdateClock {
         state.times.extend(state.group_of.drain().map(|(id, group)| (id, groups[group].time)));
     }
 
-    /// Sets moments and numbers of updates back to 0, in their memory.
+    /// Sets moments and numbers of updates back to 0, in their memory. Each parameter that has moments was updated since the last
+    /// [`Self::reset`].
     pub fn restart(&self) {
         let state = &mut *self.state();
         state.times.clear();

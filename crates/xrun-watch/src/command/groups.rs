@@ -4,7 +4,7 @@
 //! identified by its rank, or by its program and script, or by its being a fork, and by the role of its parent. Numbers and
 //! other arguments are ignored, because each worker of a loader has its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use xrun_core::printable;
@@ -24,11 +24,12 @@ pub const OTHERS: &str = "others";
 const WORKERS: &str = "workers";
 /// Variables with the rank of a process in a distributed training: those of torchrun and Accelerate, of Slurm and of MPI.
 const RANKS: &[&str] = &["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"];
-/// Variable with the process id of the parent of a Ray worker. Ray sets ranks, and gives its workers ids, where no other process sees it.
-const RAYLET: &str = "RAY_RAYLET_PID";
-/// Beginning of the title of a Ray worker, and the title of one without work.
+/// Program whose children are Ray's workers, and the beginning of their titles. Ray sets ranks where no other process sees them.
+const RAYLET: &str = "/raylet";
 const RAY_TITLE: &str = "ray::";
-const RAY_IDLE: &str = "ray::IDLE";
+/// Beginnings of titles of its other processes: workers without work, or that move objects to a disk, and agents.
+const RAY_OTHERS: [&str; 6] =
+    ["ray::IDLE", "ray::SPILL_", "ray::RESTORE_", "ray::DELETE_", "ray::DashboardAgent", "ray::RuntimeEnvAgent"];
 /// Cap on the ranks with a role of their own; the others share one.
 const RANKS_MAX: u32 = 16;
 /// Role of the processes that ranks have forked.
@@ -165,17 +166,20 @@ impl Groups {
     /// Sets the ranks of processes, from the environment that each was started with. They are read once, as a process that sets
     /// its title may overwrite it.
     pub fn read_ranks(&mut self, samples: &mut [ProcessSample]) {
-        let ids: Vec<u32> = samples.iter().map(|one| one.member.id).collect();
+        let ids: BTreeSet<u32> = samples.iter().map(|one| one.member.id).collect();
         self.ranks.retain(|id, _| ids.contains(id));
+        let raylets: BTreeSet<usize> = (0..samples.len())
+            .filter(|at| samples[*at].command.first().is_some_and(|program| program.ends_with(RAYLET)))
+            .collect();
         for one in samples {
             let id = one.member.id;
+            let is_ray = one.member.parent.is_some_and(|parent| raylets.contains(&parent));
             one.rank = self.ranks.get(&id).copied().unwrap_or_else(|| {
-                let variable = |names| processes::variable(id, names);
-                let is_ray = variable(&[RAYLET]).is_some_and(|raylet| raylet == one.status.parent.to_string());
-                let title = one.command.first().filter(|title| title.starts_with(RAY_TITLE) && *title != RAY_IDLE);
+                let title = one.command.first().filter(|title| title.starts_with(RAY_TITLE));
+                let has_work = title.is_some_and(|title| !RAY_OTHERS.iter().any(|other| title.starts_with(other)));
                 let rank = match is_ray {
-                    true => title.map(|_| self.next_ray_worker()),
-                    false => variable(RANKS).and_then(|rank| rank.parse().ok()).map(Rank::Of),
+                    true => has_work.then(|| self.next_ray_worker()),
+                    false => processes::variable(id, RANKS).and_then(|rank| rank.parse().ok()).map(Rank::Of),
                 };
                 // A worker gets work later; and between `fork` and `exec` a process has the environment of its parent.
                 let is_final = if is_ray { rank.is_some() } else { !one.young };
@@ -373,31 +377,29 @@ mod tests {
         assert_eq!(groups.sum(&titled).groups["rank 0"].private, 6 * KIB);
     }
 
-    /// Ray gives its workers the process id of their parent, and the name of what they run as a title.
+    /// Ray's workers are children of its raylet, with the name of what they run as a title.
     #[test]
     fn workers_of_ray_are_numbered_when_they_get_work() {
         use std::os::unix::process::CommandExt;
-        let start = |title: &str| {
-            let raylet = std::process::id().to_string();
-            std::process::Command::new("sleep").arg0(title).arg("60").env(RAYLET, raylet).spawn().unwrap()
-        };
-        let mut workers = ["ray::Trainer.step", "ray::IDLE", "ray::Trainer"].map(start);
+        let start = |title: &str| std::process::Command::new("sleep").arg0(title).arg("60").spawn().unwrap();
+        let mut all = ["/opt/raylet", "ray::Trainer.step", "ray::IDLE_SpillWorker", "ray::Trainer"].map(start);
         let mut groups = Groups::new(1);
-        let mut ranks = |workers: &[std::process::Child]| {
-            let members: Vec<Member> = workers.iter().map(|child| Member { id: child.id(), parent: None }).collect();
-            let mut samples = ProcessSample::read_all(&members);
+        let mut ranks = |all: &[std::process::Child]| {
+            let parent = |at: usize| (at > 0).then_some(0);
+            let members = all.iter().enumerate().map(|(at, child)| Member { id: child.id(), parent: parent(at) });
+            let mut samples = ProcessSample::read_all(&members.collect::<Vec<_>>());
             groups.read_ranks(&mut samples);
             samples.iter().map(|one| one.rank).collect::<Vec<_>>()
         };
-        let numbered = [Some(Rank::RayWorker(0)), None, Some(Rank::RayWorker(1))];
-        assert_eq!((ranks(&workers), ranks(&workers)), (numbered.to_vec(), numbered.to_vec()));
+        let numbered = [None, Some(Rank::RayWorker(0)), None, Some(Rank::RayWorker(1))];
+        assert_eq!((ranks(&all), ranks(&all)), (numbered.to_vec(), numbered.to_vec()));
         let end = |mut child: std::process::Child| {
             child.kill().unwrap();
             child.wait().unwrap();
         };
-        end(std::mem::replace(&mut workers[0], start("ray::evaluate")));
-        assert_eq!(ranks(&workers), numbered, "a number is given again");
-        workers.into_iter().for_each(end);
+        end(std::mem::replace(&mut all[1], start("ray::evaluate")));
+        assert_eq!(ranks(&all), numbered, "a number is given again");
+        all.into_iter().for_each(end);
         assert_eq!(Rank::RayWorker(3).role(), "Ray worker 3");
         assert_eq!(Rank::RayWorker(RANKS_MAX).role(), "further Ray workers");
     }

@@ -118,14 +118,12 @@ fn listed(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         }
         all.extend(names.iter().map(|name| path.join(name)));
     }
-    match all.iter().find(|path| path.is_dir()) {
-        Some(path) if all.iter().all(|path| path.is_dir()) => {
-            let (path, endings) = (path.display(), endings.join(", "));
-            let message = format!("{path}: no file of {endings} in this directory; name those in it, as {path}/*");
-            Err(Failure::Usage(message))
-        }
-        _ => Ok(all),
+    if let Some(path) = all.first().filter(|_| all.iter().all(|path| path.is_dir())) {
+        let (path, endings) = (path.display(), endings.join(", "));
+        let message = format!("{path}: no file of {endings} in this directory; name those in it, as {path}/*");
+        return Err(Failure::Usage(message));
     }
+    Ok(all)
 }
 
 /// Summary of a prediction: model, device, and numbers of answers and failures.

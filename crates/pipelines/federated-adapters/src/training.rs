@@ -176,9 +176,9 @@ impl TrainingModule for FederatedModule {
         if device.is_gpu() {
             for clips in parts {
                 let divisor = clips.len() as f64;
+                step.accumulator.items += clips.len() as u64;
                 let rows = frozen_encoder.data(&embeddings, clips.start, clips.end);
                 let inputs = vec![rows, TargetTensors::data(&batch.classes[clips])];
-                step.accumulator.items += divisor as u64;
                 step.pass(Pass { divisor, inputs, ..Pass::default() }, |network, inputs, step, _| {
                     let losses = losses(network, inputs.floats(), targets.select_on_device(inputs.ints().inner()));
                     LOSSES

@@ -156,8 +156,9 @@ impl Experiment {
         let size = self.training.batch_size.or(self.pipeline.facts().batch_size)?;
         // A command makes of the limit what it likes.
         let changed = self.limits.batch_size != Limits::default().batch_size && self.command().is_none();
-        let may_be_meant = self.training.batch_size.is_none_or(|size| self.limits.batch_size > size);
-        let effect = if self.limits.batch_size > size { "has no effect" } else { "splits batches on the device" };
+        let has_no_effect = self.limits.batch_size > size;
+        let may_be_meant = self.training.batch_size.is_none() || has_no_effect;
+        let effect = if has_no_effect { "has no effect" } else { "splits batches on the device" };
         let message = format!("{effect}; training.batch_size is still {size}");
         let help = match self.training.batch_size {
             Some(_) => "for other batches, change `training.batch_size`".to_owned(),

@@ -63,7 +63,7 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
     }
 }
 
-/// What a file of another kind is by its name, and what to do with it.
+/// Kind of a file that is no experiment, by its name, and help.
 fn no_experiment(name: &str) -> Option<(&'static str, String)> {
     match name.rsplit_once('.')?.1.to_ascii_lowercase().as_str() {
         "csv" | "tsv" | "jsonl" => {

@@ -98,7 +98,7 @@ pub struct ProcessSample {
     pub pages: Option<Pages>,
     /// Arguments of its command line.
     pub command: Vec<String>,
-    /// What tells it apart from others of its program.
+    /// Number among the processes of its program, if it has one.
     pub rank: Option<Rank>,
     /// True if it may still be between `fork` and `exec`.
     pub young: bool,
@@ -381,7 +381,14 @@ mod tests {
     #[test]
     fn workers_of_ray_are_numbered_when_they_get_work() {
         use std::os::unix::process::CommandExt;
-        let start = |title: &str| std::process::Command::new("sleep").arg0(title).arg("60").spawn().unwrap();
+        let start = |title: &str| {
+            let child = std::process::Command::new("sleep").arg0(title).arg("60").spawn().unwrap();
+            // The parent goes on before the kernel has set the title.
+            while processes::command(child.id()).is_none_or(|command| command[0] != title) {
+                std::thread::yield_now();
+            }
+            child
+        };
         let mut all = ["/opt/raylet", "ray::Trainer.step", "ray::IDLE_SpillWorker", "ray::Trainer"].map(start);
         let mut groups = Groups::new(1);
         let mut ranks = |all: &[std::process::Child]| {

@@ -9,11 +9,12 @@ use super::frames::index_bytes;
 use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::DirectoryOptions;
 use super::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, RawReference};
-use crate::reading::confined::{Root, confined, files};
+use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::{Largest, decoding_bytes};
 use crate::reading::image_head::{Bounds, OTHER_FORMAT, head_of_file};
 use crate::reading::invalid::{Fault, InvalidCollector};
 use crate::reading::orientation::{self, ExifOrientation};
+use crate::reading::other_files;
 use crate::reading::whole::FILE_BYTES_MAX;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
@@ -22,7 +23,6 @@ use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
-use xrun_core::units::pluralize;
 
 /// Bounds of an image. Its sides are at most those of a JPEG: scaling holds rows in proportion to the length.
 const BOUNDS: Bounds = Bounds { pixels: 100_000_000, side: 65_535, file_bytes: FILE_BYTES_MAX };
@@ -62,20 +62,6 @@ struct Assembly<'a> {
     largest: Option<Largest>,
 }
 
-/// Number of images in the directories of those that the annotations name, which are not among them.
-fn other_images(root: &Root, raw: &Raw) -> u64 {
-    let references = raw.references.iter().flatten().map(|reference| &reference.file);
-    let mut named: BTreeMap<&Path, usize> = BTreeMap::new();
-    for file in raw.images.iter().map(|image| &image.file).chain(references) {
-        *named.entry(Path::new(file).parent().unwrap_or(Path::new(""))).or_default() += 1;
-    }
-    let others = |(directory, named): (&Path, usize)| {
-        let there = files(root, &directory.to_string_lossy(), &IMAGE_ENDINGS);
-        there.map_or(0, |there| there.len().saturating_sub(named))
-    };
-    named.into_iter().map(others).sum::<usize>() as u64
-}
-
 /// Checks every image and box. `digest` has the bytes of the annotations already.
 pub fn assemble(
     options: DirectoryOptions<'_>,
@@ -97,7 +83,9 @@ pub fn assemble(
         .iter()
         .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
         .collect();
-    let others = if raw.has_all_images { 0 } else { other_images(&root, &raw) };
+    let references = raw.references.iter().flatten().map(|reference| reference.file.as_str());
+    let used = raw.images.iter().map(|image| image.file.as_str()).chain(references);
+    let ignored = other_files::notes(&root, used, &IMAGE_ENDINGS, "image", raw.is_in_class_directories);
     let mut assembly = Assembly {
         root,
         exif_orientation: options.exif_orientation,
@@ -135,8 +123,7 @@ pub fn assemble(
     videos.shrink_to_fit();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
     let mut notes = raw.notes;
-    let ignored = "ignored: in the same directories, and not in the annotations";
-    notes.extend((others > 0).then(|| format!("{} {ignored}", pluralize(others, "other image"))));
+    notes.extend(ignored);
     let (root, exif_orientation) = (root.path, options.exif_orientation);
     let mut library =
         Library { section, root, exif_orientation, classes, videos, notes, digest, skipped, largest, opening_bytes: 0 };

@@ -29,8 +29,8 @@ pub struct Raw {
     pub references: Option<Vec<RawReference>>,
     /// Lines that say what was taken for what.
     pub notes: Vec<String>,
-    /// Whether the images are all of their directories, as no annotation names them.
-    pub has_all_images: bool,
+    /// Whether the directory of an image is its class, so that no directory in it is read.
+    pub is_in_class_directories: bool,
 }
 
 impl Raw {

@@ -13,7 +13,6 @@ use crate::reading::confined::{directories, files};
 use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
-use xrun_core::units::pluralize;
 
 directory_settings! {
     /// Images in a directory for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
@@ -34,15 +33,12 @@ impl Format for ImageFolder {
             (Some(train), None) if all.len() == 1 || !directories(root, train)?.is_empty() => vec![(train, None)],
             _ => vec![("", None)],
         };
-        let (mut classes, mut others) = (ClassTable::default(), 0);
-        let mut raw = Raw { has_all_images: true, ..Raw::default() };
+        let mut classes = ClassTable::default();
+        let mut raw = Raw { is_in_class_directories: true, ..Raw::default() };
         for (part, split) in &parts {
             for name in directories(root, part)? {
                 let directory = Path::new(part).join(&name).display().to_string();
-                let images = files(root, &directory, &IMAGE_ENDINGS)?;
-                let entries = std::fs::read_dir(root.join(&directory)).into_iter().flatten();
-                others += entries.count().saturating_sub(images.len());
-                for image in images {
+                for image in files(root, &directory, &IMAGE_ENDINGS)? {
                     let class = classes.number(&name, None);
                     let image = RawImage::of_class(format!("{directory}/{image}"), class);
                     raw.images.push(RawImage { part: *split, ..image });
@@ -57,9 +53,6 @@ impl Format for ImageFolder {
             );
             return Err(DataError::file(&root.path, message));
         }
-        let ignored =
-            format!("{} ignored: not images by their endings, or hidden", pluralize(others as u64, "other file"));
-        raw.notes.extend(Some(ignored).filter(|_| others > 0));
         if let [(train, Some(_)), (held_out, _)] = parts.as_slice() {
             raw.notes.push(format!("{train}/ is trained on, {held_out}/ held out"));
         }

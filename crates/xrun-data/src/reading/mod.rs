@@ -7,6 +7,7 @@ pub mod invalid;
 pub mod json_stream;
 pub mod named_image;
 pub mod orientation;
+pub mod other_files;
 pub mod record_file;
 pub mod settings_paths;
 pub mod survey;

@@ -14,10 +14,11 @@ pub(super) fn describe(library: &Library) -> Description {
     let of = |split| library.clips_of(ClassSplit::Federated, split).len() as u64;
     let parts = splits(of(Split::Train), of(Split::Validation));
     let all = pluralize(library.clips.len() as u64, "clip");
-    let lines = vec![
+    let mut lines = vec![
         format!("{all} of {} classes: {parts} (fold {})", library.classes.len(), library.validation_fold),
         format!("classes: {}", counts(classes())),
     ];
+    lines.extend(library.ignored.iter().cloned());
     let mut warnings: Vec<String> = similar_names(classes().map(|(name, _)| name)).into_iter().collect();
     warnings.extend(single(classes(), "clip"));
     if library.silent > 0 {

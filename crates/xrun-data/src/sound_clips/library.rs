@@ -71,6 +71,8 @@ pub struct Library {
     pub validation_fold: u32,
     /// Clips of nothing but zeros. Not counted in a generated set, which has none.
     pub silent: u64,
+    /// Notes about files in the directories of the clips that are not used.
+    pub ignored: Vec<String>,
     /// SHA-256 of the table and of all clips, in hexadecimal.
     pub digest: String,
     /// Items that were left out.

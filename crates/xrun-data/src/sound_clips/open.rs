@@ -12,6 +12,7 @@ use super::sound;
 use super::table::{self, Row, Table};
 use crate::reading::confined::{Root, annotation_file, confined};
 use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
+use crate::reading::other_files;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -79,6 +80,13 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
             digest.update(&bytes);
             let table = table::read(&bytes, &place, invalid)?;
             (place, AUDIO, table)
+        }
+    };
+    let ignored = match settings.source {
+        Source::Generated => Vec::new(),
+        Source::Directory => {
+            let used = rows.iter().map(|row| Path::new(audio).join(&row.file));
+            other_files::notes(&root, used, &["wav"], "sound", audio.is_empty())
         }
     };
     let (mut silent, mut decoding_bytes) = (0, 0);
@@ -155,6 +163,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
         columns: columns.collect(),
         validation_fold: settings.validation_fold,
         silent,
+        ignored,
         digest: hexadecimal(&digest.finalize()),
         skipped: invalid.found.clone(),
         decoding_bytes,

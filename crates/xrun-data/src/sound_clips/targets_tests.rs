@@ -26,6 +26,7 @@ fn library(names: &[&str]) -> Library {
         columns: Vec::new(),
         validation_fold: 5,
         silent: 0,
+        ignored: Vec::new(),
         digest: String::new(),
         skipped: InvalidItems::default(),
         decoding_bytes: 0,

@@ -50,7 +50,9 @@ fn fractions_become_pixels_and_an_image_without_labels_is_background() {
     };
     assert_eq!((place(0), place(1)), ((0, [10.0, 5.0, 30.0, 15.0]), (1, [0.0, 0.0, 20.0, 20.0])));
     assert!(library.videos[1].frames[0].objects.is_empty());
-    assert!(library.videos.iter().all(|video| video.part.is_none()));
+    assert!(library.videos.iter().all(|video| video.part.is_none()) && library.notes.is_empty());
+    put(directory.path(), "images/c.mp4", "");
+    assert!(opened(directory.path(), OnInvalid::Fail).unwrap().notes[0].starts_with("1 other file ignored"));
 }
 
 #[test]

@@ -20,8 +20,8 @@ use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::reading::decoding::decode_bytes;
 use xrun_data::reading::named_image::read_image_file;
 use xrun_data::transform;
-use xrun_training::backend::dispatch::TensorDevice;
 use xrun_training::nn::Tensor;
+use xrun_training::nn::step::TrainState;
 
 /// Maximum number of validation episodes that are searched for references of a class.
 const EPISODES_MAX: u64 = 10_000;
@@ -74,11 +74,11 @@ struct Prototypes {
 pub fn predict(
     validation: &Validation,
     model: &DetectorNetwork,
-    device: &TensorDevice,
+    trained: &TrainState<DetectorNetwork>,
     request: &PredictRequest<'_>,
     sink: &mut dyn PredictionSink,
 ) -> Result<serde_json::Value, TaskError> {
-    let prototypes = prototypes(validation, model, device)?;
+    let prototypes = prototypes(validation, model, trained)?;
     let library = &validation.batches.episodes.library;
     let name = |way: usize| library.classes[prototypes.classes[way]].name.as_str();
     let directory = request.directory.join(layout::IMAGES);
@@ -97,7 +97,7 @@ pub fn predict(
             })
             .collect();
         let outputs: Vec<(Range<usize>, HeadOutputs)> =
-            validation.outputs(model, &squares, &prototypes.rows, &device.inner).collect();
+            validation.outputs(model, &squares, prototypes.rows.clone(), trained)?.collect();
         let mut squares = 0..;
         for (path, geometry) in files.iter().zip(geometries) {
             image_id += 1;
@@ -165,7 +165,7 @@ fn upright(validation: &Validation, path: &Path, request: &PredictRequest<'_>) -
 fn prototypes(
     validation: &Validation,
     model: &DetectorNetwork,
-    device: &TensorDevice,
+    trained: &TrainState<DetectorNetwork>,
 ) -> Result<Prototypes, TaskError> {
     let episodes = &validation.batches.episodes;
     if let Some(rows) = model.class_prototypes() {
@@ -181,7 +181,7 @@ fn prototypes(
             continue;
         }
         let references = validation.batches.validation_references(number)?;
-        let embeddings = validation.embeddings(model, &references, &device.inner);
+        let embeddings = validation.embeddings(model, &references, trained)?;
         let prototypes = DetectorNetwork::prototypes(embeddings, classes.len());
         for (class, row) in &mut rows {
             if let (None, Some(way)) = (&row, classes.iter().position(|one| one == class)) {

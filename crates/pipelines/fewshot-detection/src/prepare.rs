@@ -92,7 +92,7 @@ const COSINE: &str = "cosine";
 
 /// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub const CAPTURES: &str =
-    "an episode for each shape, and the updates; triplets, which the host mines, are launched operation by operation";
+    "an episode for each shape, the updates, and validation; triplets, which the host mines, are launched operation by operation";
 
 /// Strides of the feature maps of a backbone.
 pub const MAPS: [usize; 2] = [8, 16];

@@ -106,7 +106,7 @@ impl FewshotDetectionModule {
     /// Adds an episode to a step: references, then queries, in micro-batches. Returns the number of objects without a cell.
     fn detection(&self, batch: &DetectionBatch, step: &mut Step<'_, Network>) -> Result<usize, TaskError> {
         step.enter("forward_backward");
-        let (device, ways) = (step.device(), batch.classes.len());
+        let (device, ways) = (&step.device().autodiff, batch.classes.len());
         let references = self.references(&batch.reference_pixels);
         let queries = self.executor.split(batch.queries.len());
         let mut counts = Counts::default();
@@ -335,7 +335,7 @@ impl TrainingModule for FewshotDetectionModule {
         request: &PredictRequest<'_>,
         sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
-        predict::predict(&self.validation, &trained.inner()?, &trained.device, request, sink)
+        predict::predict(&self.validation, &trained.inner()?, trained, request, sink)
     }
 }
 

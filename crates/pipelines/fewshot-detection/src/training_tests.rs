@@ -130,7 +130,7 @@ fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize)
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
     let divisor = targets.positives;
     let data = target_data(targets, batch.queries.len(), batch.classes.len()).to_vec();
-    let inputs = &mut Inputs::on_host(data, &task.trained.device);
+    let inputs = &mut Inputs::on_host(data, &task.trained.device.autodiff);
     let loss = detection_loss(settings, dense, similarity, inputs, &task.module.origins).total();
     let mut accumulator = StepAccumulator::new(1);
     accumulator.divisor += divisor as f64;

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::tensor::Device;
 use burn::tensor::activation::sigmoid;
 
 use super::assignment::{GridCell, cells};
@@ -18,19 +17,19 @@ use super::scoring::Scoring;
 use super::settings::FewshotDetection;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Validation as Cadence;
 use xrun_core::task::{TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::transform;
-use xrun_training::backend::dispatch::TensorDevice;
 use xrun_training::metrics::separation::Separation;
 use xrun_training::nn::Tensor;
+use xrun_training::nn::captured::Inputs;
 use xrun_training::nn::micro_batches::MicroBatchExecutor;
 use xrun_training::nn::module_task::Evaluation;
-use xrun_training::nn::pixels::{fetch, images as to_tensor};
+use xrun_training::nn::pixels::{image_data, tensor};
+use xrun_training::nn::step::TrainState;
 use xrun_training::nn::training_module::TrainingModule;
 
 /// Maximum number of reference images of a class whose embeddings are compared.
@@ -112,9 +111,8 @@ impl Validation {
     pub fn run(
         &mut self,
         model: &DetectorNetwork,
-        evaluation: &mut Evaluation<'_, impl TrainingModule<Output = [FrameDetection]>>,
+        evaluation: &mut Evaluation<'_, impl TrainingModule<Output = [FrameDetection], Network = DetectorNetwork>>,
     ) -> Result<ValidationReport, TaskError> {
-        let device = &evaluation.trained.device;
         let mut shown = Vec::new();
         let episodes = self.episodes;
         let mut file = match self.files.as_mut().zip(self.directory.as_ref()) {
@@ -141,7 +139,7 @@ impl Validation {
         }
         self.first_references = Vec::new();
         self.references.iter().for_each(|size| size.set(0, 0));
-        let (within, between) = self.compare_embeddings(model, device)?;
+        let (within, between) = self.compare_embeddings(model, evaluation.trained)?;
         if let Some((files, file)) = self.files.as_mut().zip(file) {
             files.finish(file)?;
         }
@@ -167,15 +165,15 @@ impl Validation {
         batch: &DetectionBatch,
         file: &mut Option<DetectionsFile>,
         shown: &mut Vec<(HostImage, String)>,
-        evaluation: &mut Evaluation<'_, impl TrainingModule<Output = [FrameDetection]>>,
+        evaluation: &mut Evaluation<'_, impl TrainingModule<Output = [FrameDetection], Network = DetectorNetwork>>,
     ) -> Result<(), TaskError> {
-        let device = &evaluation.trained.device;
-        let ways = batch.classes.len();
-        let of_references = || self.embeddings(model, &batch.reference_pixels, &device.inner);
-        let fixed = model.class_prototypes();
-        let prototypes = fixed.unwrap_or_else(|| DetectorNetwork::prototypes(of_references(), ways));
+        let (trained, ways) = (evaluation.trained, batch.classes.len());
+        let prototypes = match model.class_prototypes() {
+            Some(fixed) => fixed,
+            None => DetectorNetwork::prototypes(self.embeddings(model, &batch.reference_pixels, trained)?, ways),
+        };
         self.scoring.begin_episode(&batch.classes);
-        for (range, outputs) in self.outputs(model, &batch.query_pixels, &prototypes, &device.inner) {
+        for (range, outputs) in self.outputs(model, &batch.query_pixels, prototypes, trained)? {
             for (offset, index) in range.enumerate() {
                 let query = &batch.queries[index];
                 let found = self.detections(&outputs, offset, ways, &query.geometry);
@@ -196,36 +194,43 @@ impl Validation {
         &self,
         model: &DetectorNetwork,
         squares: &[u8],
-        prototypes: &Tensor<2>,
-        device: &Device,
-    ) -> impl Iterator<Item = (Range<usize>, HeadOutputs)> + use<> {
-        let (side, cells, ways) = (self.settings.image_size, self.cells.len(), prototypes.dims()[0]);
+        prototypes: Tensor<2>,
+        trained: &TrainState<DetectorNetwork>,
+    ) -> Result<impl Iterator<Item = (Range<usize>, HeadOutputs)> + use<>, TaskError> {
+        let side = self.settings.image_size;
         let image_bytes = side.pow(2) * 3;
+        let prototypes = prototypes.into_data();
         let parts = self.executor.split(squares.len() / image_bytes);
-        let outputs = self.executor.forward(model, &parts, |model, range| {
-            let pixels = &squares[range.start * image_bytes..range.end * image_bytes];
-            let dense = model.dense(to_tensor(pixels, side, device));
-            let class = sigmoid(model.similarity(dense.embeddings, prototypes.clone()));
-            let count = range.len();
-            let flat = vec![
-                sigmoid(dense.object).reshape([count * cells]),
-                class.reshape([count * cells * ways]),
-                dense.sides.reshape([count * cells * 4]),
-            ];
-            let [object, class, sides] = <[Vec<f32>; 3]>::try_from(fetch(flat)).unwrap_or_default();
+        let stage = |range: &Range<usize>| {
+            vec![image_data(&squares[range.start * image_bytes..range.end * image_bytes], side), prototypes.clone()]
+        };
+        let outputs = trained.outputs_of_each(model, &self.executor, &parts, stage, |model, inputs| {
+            let dense = model.dense(inputs.floats());
+            let class = sigmoid(model.similarity(dense.embeddings, inputs.floats()));
+            vec![sigmoid(dense.object).reshape([-1]), class.reshape([-1]), dense.sides.reshape([-1])]
+        })?;
+        Ok(parts.into_iter().zip(outputs.into_iter().map(|found| {
+            let [object, class, sides] = <[Vec<f32>; 3]>::try_from(found).unwrap_or_default();
             HeadOutputs { object, class, sides }
-        });
-        parts.into_iter().zip(outputs)
+        })))
     }
 
     /// Embeddings `[n, D]` of reference images.
-    pub(super) fn embeddings(&self, model: &DetectorNetwork, pixels: &[u8], device: &Device) -> Tensor<2> {
+    pub(super) fn embeddings(
+        &self,
+        model: &DetectorNetwork,
+        pixels: &[u8],
+        trained: &TrainState<DetectorNetwork>,
+    ) -> Result<Tensor<2>, TaskError> {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
-        let rows = self.executor.forward(model, &self.executor.split(pixels.len() / each), |model, range| {
-            model.embed(to_tensor(&pixels[range.start * each..range.end * each], side, device))
-        });
-        Tensor::cat(rows, 0)
+        let count = pixels.len() / each;
+        let stage = |range: &Range<usize>| vec![image_data(&pixels[range.start * each..range.end * each], side)];
+        let embed = |model: &DetectorNetwork, inputs: &mut Inputs<'_>| vec![model.embed(inputs.floats()).reshape([-1])];
+        let rows = trained.outputs_of_each(model, &self.executor, &self.executor.split(count), stage, embed)?;
+        let values = rows.into_iter().flatten().flatten().collect::<Vec<f32>>();
+        let length = values.len() / count.max(1);
+        Ok(tensor(values, [count, length], &trained.device.inner))
     }
 
     /// Detections in the frame at `offset` of a micro-batch.
@@ -289,8 +294,8 @@ impl Validation {
     fn compare_embeddings(
         &mut self,
         model: &DetectorNetwork,
-        device: &TensorDevice,
-    ) -> Result<(Option<f64>, Option<f64>), DataError> {
+        trained: &TrainState<DetectorNetwork>,
+    ) -> Result<(Option<f64>, Option<f64>), TaskError> {
         let side = self.settings.reference_size;
         let library = self.batches.episodes.library.clone();
         for class in self.batches.episodes.validated.clone() {
@@ -302,7 +307,7 @@ impl Validation {
             if rgb.is_empty() {
                 continue;
             }
-            let embeddings = self.embeddings(model, &rgb, &device.inner);
+            let embeddings = self.embeddings(model, &rgb, trained)?;
             let length = embeddings.dims()[1];
             let values: Vec<f32> = embeddings.into_data().iter::<f32>().collect();
             values.chunks_exact(length).for_each(|row| self.separation.add(class as u32, row));

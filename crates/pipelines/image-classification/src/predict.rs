@@ -38,7 +38,7 @@ pub fn predict(
     batches: &BatchLoader,
     request: &PredictRequest<'_>,
     sink: &mut dyn PredictionSink,
-    logits: impl Fn(&[u8]) -> Vec<f32>,
+    logits: impl Fn(&[u8]) -> Result<Vec<f32>, TaskError>,
 ) -> Result<Value, TaskError> {
     let (side, classes) = (batches.settings.image_size, &batches.labels.classes);
     for files in request.files.chunks(request.limits.batch_size) {
@@ -52,7 +52,7 @@ pub fn predict(
                 Ok(())
             })
             .collect();
-        let logits = if pixels.is_empty() { Vec::new() } else { logits(&pixels) };
+        let logits = if pixels.is_empty() { Vec::new() } else { logits(&pixels)? };
         let mut rows = logits.chunks(classes.len());
         for (path, read) in files.iter().zip(read) {
             let item = Item::file(path);

@@ -45,7 +45,7 @@ const LEGEND: &str = "The misclassified images with the highest cross-entropy, a
 const LEARNED: &str = "its classes are those of that data";
 
 /// Parts of a step that are captured, as in [`TaskFacts::captures`].
-pub const CAPTURES: &str = "a pass for each size of a micro-batch, and the update";
+pub const CAPTURES: &str = "a pass for each size of a micro-batch, the update, and validation";
 /// Network that the classified features come from.
 pub enum Features {
     /// One that is trained from nothing.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{Device, Int, TensorData};
+use burn::tensor::{Int, TensorData};
 use serde_json::Value;
 
 use super::batch::{BatchLoader, ImageBatch};
@@ -21,9 +21,10 @@ use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_training::metrics::running_mean::RunningMean;
 use xrun_training::nn::backbone::Backbone;
+use xrun_training::nn::captured::Inputs;
 use xrun_training::nn::micro_batches::MicroBatchSize;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
-use xrun_training::nn::pixels::{image_data, images};
+use xrun_training::nn::pixels::image_data;
 use xrun_training::nn::step::TrainState;
 use xrun_training::nn::training_module::TrainingModule;
 use xrun_training::nn::{Tensor, opening};
@@ -88,9 +89,17 @@ fn cross_entropy(logits: Tensor<2>, classes: burn::tensor::Tensor<2, Int>) -> Te
 }
 
 impl Classifier {
-    /// Logits `[n, classes]` for pixels `[n, S, S, 3]`.
-    fn logits(&self, network: &ClassifierNetwork, pixels: &[u8], device: &Device) -> Tensor<2> {
-        network.forward(images(pixels, self.batches.settings.image_size, device))
+    /// Logits, `classes` for each image, for pixels `[n, S, S, 3]`.
+    fn logits(
+        &self,
+        network: &ClassifierNetwork,
+        pixels: &[u8],
+        trained: &TrainState<ClassifierNetwork>,
+    ) -> Result<Vec<f32>, TaskError> {
+        let inputs = vec![image_data(pixels, self.batches.settings.image_size)];
+        let forward =
+            |network: &ClassifierNetwork, inputs: &mut Inputs<'_>| vec![network.forward(inputs.floats()).reshape([-1])];
+        Ok(trained.outputs(network, inputs, &forward)?.pop().unwrap_or_default())
     }
 
     /// Adds an image to the worst classified ones if it is one of them.
@@ -145,7 +154,6 @@ impl TrainingModule for Classifier {
         network: &ClassifierNetwork,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        let device = &evaluation.trained.device.inner;
         let (mut correct, mut loss, mut confusion) = (RunningMean::default(), 0.0, Confusion::default());
         let (classes, side) = (&self.batches.labels.classes, self.batches.settings.image_size);
         let mut worst: Vec<Misclassified> = Vec::new();
@@ -154,7 +162,7 @@ impl TrainingModule for Classifier {
         for from in (0..self.validated).step_by(size) {
             let batch = self.batches.held_out(from..(from + size).min(self.validated))?;
             self.validation_batch.set(1, batch.deep_size());
-            let logits: Vec<f32> = self.logits(network, &batch.pixels, device).into_data().iter::<f32>().collect();
+            let logits = self.logits(network, &batch.pixels, evaluation.trained)?;
             let pixels = batch.pixels.chunks(side * side * 3);
             let rows = logits.chunks(classes.len()).zip(pixels);
             for (index, ((row, pixels), class)) in rows.zip(&batch.classes).enumerate() {
@@ -207,7 +215,7 @@ impl TrainingModule for Classifier {
         sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         let network = trained.inner()?;
-        let logits = |pixels: &[u8]| self.logits(&network, pixels, &trained.device.inner).into_data().iter().collect();
+        let logits = |pixels: &[u8]| self.logits(&network, pixels, trained);
         predict::predict(&self.batches, request, sink, logits)
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use burn::backend::{Backend, BackendGraph, Dispatch};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{Element, Int, Shape, TensorData};
+use burn::tensor::{Device, Element, Int, Shape, TensorData};
 use xrun_ops::in_place;
 
 use super::graph::autodiff_like;
@@ -34,6 +34,8 @@ use xrun_core::task::TaskError;
 const WARM_UP_RUNS: u32 = 3;
 /// Runs of other passes after which the warm-up of one that did not occur again is given up.
 const IDLE_RUNS_MAX: u32 = 16;
+/// Kind of a pass without gradients.
+const FORWARD: u32 = u32::MAX;
 /// Rows of the table of a pass: its runs between two transfers to the host.
 const ROWS: usize = 256;
 
@@ -56,15 +58,15 @@ pub struct Pass {
 /// Inputs of a pass on the device, in order.
 #[derive(Clone)]
 pub enum Inputs<'a> {
-    /// Values on the host, to be transferred when they are taken.
-    Host(std::vec::IntoIter<TensorData>, &'a TensorDevice),
-    /// Tensors that the host has written.
+    /// Values on the host, to be transferred to this device when they are taken.
+    Host(std::vec::IntoIter<TensorData>, &'a Device),
+    /// Tensors that the host has written, to be taken on the device of this one.
     Fixed(std::slice::Iter<'a, Input>, &'a Tensor<1>),
 }
 
 impl<'a> Inputs<'a> {
     /// Inputs of a pass that is not captured.
-    pub fn on_host(values: Vec<TensorData>, device: &'a TensorDevice) -> Self {
+    pub fn on_host(values: Vec<TensorData>, device: &'a Device) -> Self {
         Self::Host(values.into_iter(), device)
     }
 
@@ -80,13 +82,13 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Next input, on the autodiff device.
+    /// Next input.
     ///
     /// # Panics
     /// There is none, or it has integers.
     pub fn floats<const D: usize>(&mut self) -> Tensor<D> {
         match self {
-            Self::Host(values, device) => Tensor::from_data(next(values), &device.autodiff),
+            Self::Host(values, device) => Tensor::from_data(next(values), *device),
             Self::Fixed(inputs, like) => match next(inputs) {
                 Input::Floats(tensor, shape) => autodiff_like(tensor.clone().reshape(shape.clone()), *like),
                 Input::Ints(..) => unreachable!("an input has integers"),
@@ -94,15 +96,18 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Next input, of integers, on the autodiff device.
+    /// Next input, of integers.
     ///
     /// # Panics
     /// There is none, or it has floats.
     pub fn ints<const D: usize>(&mut self) -> burn::tensor::Tensor<D, Int> {
         match self {
-            Self::Host(values, device) => burn::tensor::Tensor::from_data(next(values), &device.autodiff),
-            Self::Fixed(inputs, _) => match next(inputs) {
-                Input::Ints(tensor, shape) => burn::tensor::Tensor::from_inner(tensor.clone().reshape(shape.clone())),
+            Self::Host(values, device) => burn::tensor::Tensor::from_data(next(values), *device),
+            Self::Fixed(inputs, like) => match next(inputs) {
+                Input::Ints(tensor, shape) if like.is_autodiff() => {
+                    burn::tensor::Tensor::from_inner(tensor.clone().reshape(shape.clone()))
+                }
+                Input::Ints(tensor, shape) => tensor.clone().reshape(shape.clone()),
                 Input::Floats(..) => unreachable!("an input has floats"),
             },
         }
@@ -290,6 +295,8 @@ struct CapturedPass {
     row: burn::tensor::Tensor<1, Int>,
     /// Values of [`ROWS`] runs; `None` before the first.
     table: Option<Tensor<1>>,
+    /// Outputs of a pass without gradients; empty before the first run.
+    outputs: Vec<Tensor<1>>,
     names: Vec<&'static str>,
     rows_used: usize,
     /// Parameters with a gradient, by set.
@@ -417,20 +424,16 @@ impl Captures {
         staged: Pass,
         compute: &mut impl FnMut(&M, &mut Inputs<'_>, &mut StepAccumulator<M>) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
-        let number = self.find(&staged);
+        let number = self.stage(&staged.kind, staged.inputs);
         if self.passes[number].rows_used == ROWS {
             self.transfer(false);
-        }
-        if self.recorder.is_warming && self.recorder.idle > IDLE_RUNS_MAX {
-            self.cool_down();
         }
         self.add_sets(sets);
         let Self { recorder, passes, sums, like, .. } = self;
         let pass = &mut passes[number];
-        pass.inputs.iter().zip(staged.inputs).for_each(|(input, values)| input.write(values));
         in_place::write_ints(&pass.row, vec![pass.rows_used as i32]);
         let adds_repeatedly = staged.adds_repeatedly;
-        let mut run = |pass: &mut CapturedPass, sums: &mut Vec<Sums>| -> Result<(), TaskError> {
+        pass.run(recorder, sums, staged.state, |pass, sums| {
             let mut step = StepAccumulator::new(sets);
             if adds_repeatedly {
                 for ((set, sums), ids) in step.sets.iter_mut().zip(&*sums).zip(&pass.trained) {
@@ -445,36 +448,35 @@ impl Captures {
             }
             pass.store(step);
             Ok(())
-        };
-        match recorder.next(&mut pass.graph) {
-            Run::Eager => {
-                run(pass, sums)?;
-                recorder.ran(&mut pass.graph)?;
-            }
-            Run::Replay => recorder.replay(&pass.graph)?,
-            Run::Record => {
-                let state = staged.state.into_iter().chain(pass.table.clone()).chain(flat_sums(sums));
-                let before = Snapshot::new(state.collect());
-                match recorder.record(|| run(pass, sums))? {
-                    Ok(graph) => {
-                        pass.graph = Graph::Recorded(graph);
-                        recorder.replay(&pass.graph)?;
-                    }
-                    Err(refused) => {
-                        before.write_back();
-                        pass.graph = Graph::Seen;
-                        recorder.refuse(&refused);
-                        run(pass, sums)?;
-                    }
-                }
-            }
-        }
+        })?;
         self.pending.push((number, pass.rows_used, staged.divisor));
         pass.rows_used += 1;
         for (trained, more) in self.trained.iter_mut().zip(&pass.trained) {
             trained.extend(more);
         }
         Ok(())
+    }
+
+    /// Runs a pass without gradients; returns the outputs on the host. `network` is without autodiff and shares the memory of the trained
+    /// one.
+    pub fn forward<M: Module>(
+        &mut self,
+        network: &M,
+        inputs: Vec<TensorData>,
+        compute: &impl Fn(&M, &mut Inputs<'_>) -> Vec<Tensor<1>>,
+    ) -> Result<Vec<Vec<f32>>, TaskError> {
+        let number = self.stage(&[FORWARD], inputs);
+        let Self { recorder, passes, scale, .. } = self;
+        let pass = &mut passes[number];
+        pass.run(recorder, &mut Vec::new(), Vec::new(), |pass, _| {
+            let found = compute(network, &mut Inputs::Fixed(pass.inputs.iter(), scale));
+            match pass.outputs.is_empty() {
+                true => pass.outputs = found.into_iter().map(in_place::fixed).collect(),
+                false => in_place::assign(pass.outputs.iter().cloned().zip(found).collect()),
+            }
+            Ok(())
+        })?;
+        Ok(fetch(pass.outputs.clone()))
     }
 
     /// Adds gradients that were computed outside a pass.
@@ -492,10 +494,18 @@ impl Captures {
         self.trained.resize(sets.max(self.trained.len()), BTreeSet::new());
     }
 
-    /// Index of a pass, which is added if it is new.
-    fn find(&mut self, staged: &Pass) -> usize {
-        let shapes = staged.inputs.iter().map(|values| values.shape().clone()).collect();
-        let key = (staged.kind.clone(), shapes);
+    /// Writes the inputs of a pass, which is added if it is new; returns its index.
+    fn stage(&mut self, kind: &[u32], inputs: Vec<TensorData>) -> usize {
+        if self.recorder.is_warming && self.recorder.idle > IDLE_RUNS_MAX {
+            self.cool_down();
+        }
+        let number = self.find(kind, &inputs);
+        self.passes[number].inputs.iter().zip(inputs).for_each(|(input, values)| input.write(values));
+        number
+    }
+
+    fn find(&mut self, kind: &[u32], inputs: &[TensorData]) -> usize {
+        let key = (kind.to_vec(), inputs.iter().map(|values| values.shape().clone()).collect());
         if let Some(known) = self.passes.iter().position(|pass| pass.key == key) {
             return known;
         }
@@ -503,9 +513,10 @@ impl Captures {
         let pass = CapturedPass {
             key,
             graph: Graph::New,
-            inputs: staged.inputs.iter().map(|values| Input::new(values, device)).collect(),
+            inputs: inputs.iter().map(|values| Input::new(values, device)).collect(),
             row: burn::tensor::Tensor::from_data(TensorData::new(vec![0i32], [1]), &device.inner),
             table: None,
+            outputs: Vec::new(),
             names: Vec::new(),
             rows_used: 0,
             trained: Vec::new(),
@@ -633,6 +644,39 @@ impl Captures {
 }
 
 impl CapturedPass {
+    /// Computes the pass, eagerly or by its graph. It overwrites `state` beside the sums and what it has itself.
+    fn run(
+        &mut self,
+        recorder: &mut Recorder,
+        sums: &mut Vec<Sums>,
+        state: Vec<Tensor<1>>,
+        mut compute: impl FnMut(&mut Self, &mut Vec<Sums>) -> Result<(), TaskError>,
+    ) -> Result<(), TaskError> {
+        match recorder.next(&mut self.graph) {
+            Run::Eager => {
+                compute(self, sums)?;
+                recorder.ran(&mut self.graph)
+            }
+            Run::Replay => recorder.replay(&self.graph),
+            Run::Record => {
+                let state = state.into_iter().chain(self.table.clone()).chain(self.outputs.clone());
+                let before = Snapshot::new(state.chain(flat_sums(sums)).collect());
+                match recorder.record(|| compute(self, sums))? {
+                    Ok(graph) => {
+                        self.graph = Graph::Recorded(graph);
+                        recorder.replay(&self.graph)
+                    }
+                    Err(refused) => {
+                        before.write_back();
+                        self.graph = Graph::Seen;
+                        recorder.refuse(&refused);
+                        compute(self, sums)
+                    }
+                }
+            }
+        }
+    }
+
     /// Writes the values of a run into its row of the table.
     fn store<M: Module>(&mut self, step: StepAccumulator<M>) {
         if step.sums.is_empty() {

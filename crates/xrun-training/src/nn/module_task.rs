@@ -117,7 +117,7 @@ fn run<M: Module>(
 ) -> Result<(), TaskError> {
     let network = trained.network()?;
     match &trained.captures {
-        None => compute(network, &mut Inputs::on_host(pass.inputs, &trained.device), accumulator),
+        None => compute(network, &mut Inputs::on_host(pass.inputs, &trained.device.autodiff), accumulator),
         Some(captures) => captures.borrow_mut().pass(network, accumulator.sets.len(), pass, compute),
     }
 }

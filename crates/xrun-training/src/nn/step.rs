@@ -11,11 +11,14 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::TensorData;
 use burn_store::ModuleSnapshot;
 
-use super::captured::Captures;
+use super::captured::{Captures, Inputs};
 use super::gradients::Divisor;
+use super::micro_batches::MicroBatchExecutor;
 use super::optimizer::ModuleOptimizer;
+use super::pixels::fetch;
 use super::update_clock::UpdateClock;
 use super::{Tensor, checkpoint_weights, flat, gradients};
 use crate::backend::dispatch::TensorDevice;
@@ -111,6 +114,44 @@ impl<M: Module> TrainState<M> {
     /// As [`Self::network`].
     pub fn inner(&self) -> Result<M, TaskError> {
         Ok(self.network()?.valid())
+    }
+
+    /// Returns the outputs on the host of a forward pass, which may be captured: `compute` makes no tensor but from its inputs and the
+    /// network, which is that of [`Self::inner`].
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn outputs(
+        &self,
+        network: &M,
+        inputs: Vec<TensorData>,
+        compute: &impl Fn(&M, &mut Inputs<'_>) -> Vec<Tensor<1>>,
+    ) -> Result<Vec<Vec<f32>>, TaskError> {
+        match self.captures.as_ref().filter(|captures| captures.borrow().has_fixed_parameters()) {
+            Some(captures) => captures.borrow_mut().forward(network, inputs, compute),
+            None => Ok(fetch(compute(network, &mut Inputs::on_host(inputs, &self.device.inner)))),
+        }
+    }
+
+    /// As [`Self::outputs`], for each micro-batch, whose inputs `stage` makes.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn outputs_of_each<P: Sync>(
+        &self,
+        network: &M,
+        executor: &MicroBatchExecutor,
+        micro_batches: &[P],
+        stage: impl Fn(&P) -> Vec<TensorData> + Sync,
+        compute: impl Fn(&M, &mut Inputs<'_>) -> Vec<Tensor<1>> + Sync,
+    ) -> Result<Vec<Vec<Vec<f32>>>, TaskError> {
+        if self.captures.is_some() {
+            return micro_batches.iter().map(|part| self.outputs(network, stage(part), &compute)).collect();
+        }
+        let device = &self.device.inner;
+        Ok(executor.forward(network, micro_batches, |network, part| {
+            fetch(compute(network, &mut Inputs::on_host(stage(part), device)))
+        }))
     }
 
     /// Number of parameters.

@@ -10,7 +10,6 @@ use super::super::training::FewshotDetectionModule;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::experiment::leaks::Leaks;
 use xrun_core::task::StepReport;
-use xrun_training::backend::dispatch::TensorDevice;
 use xrun_training::nn::Tensor;
 use xrun_training::nn::callback::{Callback, Event};
 use xrun_training::nn::captured::Inputs;
@@ -67,7 +66,7 @@ pub fn callbacks(steps_per_epoch: u64, leaks: &Leaks, ledger: &Ledger) -> Vec<Ca
         })
         .on_batch(&super::LOSS_WITH_GRAPH, |sum, at| {
             if at.is_last {
-                at.add_loss(sum, || loss(at.module, at.network, at.batch, &at.trained.device));
+                at.add_loss(sum, || loss(at.module, at.network, at.batch, &at.trained.device.autodiff));
             }
         })
         .on_event(&super::THREAD_POOLS, move |kept, event, trained| {
@@ -98,24 +97,19 @@ fn copied(found: &[FrameDetection]) -> Vec<FrameDetection> {
 }
 
 /// Computes the loss of a batch with its graph, `[1]`; for an episode of its first query frames only.
-fn loss(
-    module: &FewshotDetectionModule,
-    network: &DetectorNetwork,
-    batch: &HostBatch,
-    device: &TensorDevice,
-) -> Tensor<1> {
+fn loss(module: &FewshotDetectionModule, network: &DetectorNetwork, batch: &HostBatch, device: &Device) -> Tensor<1> {
     let settings = &module.settings;
     match batch {
         HostBatch::Detection(batch) => {
             let prototypes = (!batch.reference_pixels.is_empty()).then(|| {
-                let embeddings = network.embed(references(batch, settings, &device.autodiff));
+                let embeddings = network.embed(references(batch, settings, device));
                 DetectorNetwork::prototypes(embeddings, batch.classes.len())
             });
             let (frames, _) = module.query_data(batch, 0..batch.queries.len().min(FRAMES));
             module.query_loss(network, &mut Inputs::on_host(frames, device), prototypes).total()
         }
         HostBatch::Triplet(batch) => {
-            let rows = network.embed(images(&batch.pixels, settings.reference_size, &device.autodiff));
+            let rows = network.embed(images(&batch.pixels, settings.reference_size, device));
             module.triplet_loss(rows, batch).0
         }
     }

@@ -34,7 +34,7 @@ const SETTINGS_MAX: usize = 64;
 const ACTIVE_MAX: usize = 200;
 const READING_MAX: Duration = Duration::from_secs(2);
 /// As [`READING_MAX`], of the first update.
-const FIRST_READING_MAX: Duration = Duration::from_millis(50);
+const FIRST_READING_MAX: Duration = Duration::from_millis(30);
 /// Largest age of the list, and smallest ratio of its age to the time that it took to make.
 const FRESH_FOR: Duration = Duration::from_millis(900);
 const FRESH_FACTOR: u32 = 10;

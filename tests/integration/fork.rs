@@ -23,7 +23,14 @@ fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
     workplace.exits(0, &["fork", "first", "--checkpoint", "20", "--name", "second"]);
     let fork = workplace.latest("second");
     let (whole, own) = (text(&parent.join("metrics.jsonl")), text(&fork.join("metrics.jsonl")));
-    assert_eq!(own.lines().collect::<Vec<_>>(), after(&whole, 20), "a fork records its own steps");
+    let start = whole.lines().find(|line| line.contains("\"validation\",\"step\":20,")).unwrap();
+    assert_eq!(
+        own.lines().collect::<Vec<_>>(),
+        [&[start][..], &after(&whole, 20)].concat(),
+        "its start, and its own steps"
+    );
+    let value = json(&fork.join("summary.json"))["training"]["held_out_loss"]["untrained"].as_f64();
+    assert!(value.is_some_and(|value| start.contains(&value.to_string())), "judged by where it began: {value:?}");
     let manifest = json(&fork.join("manifest.json"));
     let id = json(&parent.join("manifest.json"))["run"].as_str().unwrap().to_owned();
     assert_eq!(manifest["parent"]["run"], format!("first/{id}"));

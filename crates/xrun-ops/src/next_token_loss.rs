@@ -66,31 +66,9 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     );
     let in_vocabulary = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < vocabulary);
     assert!(targets.labels.iter().all(in_vocabulary), "a label is not below {vocabulary}");
-    on_cube!(&logits => {
-        let LossTargets { labels, weights, teacher } = targets;
-        let (device, has_teacher) = (logits.device().inner(), teacher.is_some());
-        let labels = Tensor::from_data(TensorData::new(labels, [rows]), &device);
-        let weights = Tensor::from_data(TensorData::new(weights, [rows]), &device);
-        NextTokenLoss::of_terms(&crate::cube::loss(logits, labels, weights, teacher), has_teacher)
-    });
-    let LossTargets { labels, weights, teacher } = targets;
-    if !is_fused(&logits) {
-        let device = logits.device().inner();
-        let labels = Tensor::from_data(TensorData::new(labels, [rows]), &device);
-        return plain(logits, labels, Tensor::from_data(TensorData::new(weights, [rows]), &device), teacher);
-    }
-    let (teacher, fraction, temperature) = match teacher {
-        Some(Teacher { logits, divergence_fraction: fraction, temperature }) => {
-            let logits = logits.try_into_primitive::<Flex>();
-            let logits =
-                logits.unwrap_or_else(|error| panic!("the teacher's logits are on an autodiff device: {error:?}"));
-            (Some(contiguous(logits)), fraction as f32, temperature as f32)
-        }
-        None => (None, 0.0, 1.0),
-    };
-    let has_teacher = teacher.is_some();
-    let losses: Tensor<1> = unary(Loss { labels, weights, teacher, fraction, temperature }, logits);
-    NextTokenLoss::of_terms(&losses, has_teacher)
+    let (LossTargets { labels, weights, teacher }, device) = (targets, logits.device().inner());
+    let labels = Tensor::from_data(TensorData::new(labels, [rows]), &device);
+    staged_next_token_loss(logits, labels, Tensor::from_data(TensorData::new(weights, [rows]), &device), teacher)
 }
 
 /// As [`next_token_loss`], with labels and weights that are on the device of the logits, without autodiff.
@@ -104,7 +82,22 @@ pub fn staged_next_token_loss(
         let has_teacher = teacher.is_some();
         NextTokenLoss::of_terms(&crate::cube::loss(logits, labels, weights, teacher), has_teacher)
     });
-    plain(logits, labels, weights, teacher)
+    if !is_fused(&logits) {
+        return plain(logits, labels, weights, teacher);
+    }
+    let (labels, weights) = (labels.into_data().iter().collect(), weights.into_data().iter().collect());
+    let (teacher, fraction, temperature) = match teacher {
+        Some(Teacher { logits, divergence_fraction: fraction, temperature }) => {
+            let logits = logits.try_into_primitive::<Flex>();
+            let logits =
+                logits.unwrap_or_else(|error| panic!("the teacher's logits are on an autodiff device: {error:?}"));
+            (Some(contiguous(logits)), fraction as f32, temperature as f32)
+        }
+        None => (None, 0.0, 1.0),
+    };
+    let has_teacher = teacher.is_some();
+    let losses: Tensor<1> = unary(Loss { labels, weights, teacher, fraction, temperature }, logits);
+    NextTokenLoss::of_terms(&losses, has_teacher)
 }
 
 impl NextTokenLoss {

@@ -47,6 +47,9 @@ pub struct LoopState {
     pub version: u32,
     /// Number of steps done.
     pub step: u64,
+    /// Number of steps that the parent of a fork had done; absent in other runs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first_step: u64,
     /// The epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
     /// `true` if the validation due after this step is already in the metrics.
@@ -87,6 +90,10 @@ pub struct LoopState {
     pub lines: Option<WrittenLines>,
     /// SHA-256 of each file of the checkpoint, by its path relative to this one.
     pub files: BTreeMap<String, String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Rung of `limits.on_pressure` that was taken or climbed back.

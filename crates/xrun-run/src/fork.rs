@@ -58,10 +58,10 @@ impl Fork {
         let state = LoopState {
             version: VERSION,
             step: self.state.step,
+            first_step: self.state.step,
             epoch: self.state.epoch,
-            validated: self.state.validated,
             gradient_norms: self.state.gradient_norms.clone(),
-            // The last validation of the parent is that of the untrained fork.
+            // Until the fork validates where it begins.
             metrics_first: self.state.metrics_last.clone(),
             files: self.state.files.clone(),
             run: id,

@@ -108,11 +108,10 @@ fn train_to_end(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending
     Ok(Ending::new(Outcome::Finished, format!("{} done", pluralize(plan.steps, "step"))))
 }
 
-/// Returns true if the current state is to be validated: the untrained model by `validation.at_start`, later states by
-/// the calendar.
+/// Returns true if the current state is to be validated: that before the first step by `validation.at_start`, later ones by the calendar.
 fn validation_due(session: &Session<'_>) -> bool {
     match session.state.step {
-        0 => session.plan.experiment.validation.at_start,
+        step if step == session.state.first_step => session.plan.experiment.validation.at_start,
         step => due(session.plan, step).validate,
     }
 }
@@ -313,21 +312,22 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         })
         .collect();
     session.recorder.log(&format!("step {step}: validation · {}", fields.join(" · ")))?;
-    if step == 0 {
+    let is_first = step == session.state.first_step;
+    if is_first {
         session.state.metrics_first = metrics;
     } else {
         session.state.metrics_last = metrics;
         session.state.intervals_last = intervals;
     }
     session.state.validated = true;
-    if step > 0 {
+    if !is_first {
         early_stopping::record_validation(session);
     }
     drop(report);
     let ending = checked_sample(task, session, SamplePoint::AfterValidation, None, None)?;
-    session.timer.end_validation(&batches, step == 0);
+    session.timer.end_validation(&batches, is_first);
     report_divergence(session)?;
-    if step > 0 && update_best(session) {
+    if !is_first && update_best(session) {
         save(task, session, true)?;
     }
     Ok(ending)

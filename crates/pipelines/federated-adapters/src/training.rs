@@ -1,5 +1,6 @@
 //! Training module: turns of nodes, rounds and checkpoints. A step is one optimiser step of one node.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,13 +21,12 @@ use xrun_core::bounded::ledger::Registration;
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
-use xrun_training::nn::captured::Pass;
 use xrun_training::nn::micro_batches::{MicroBatchExecutor, MicroBatchSize};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::proximal::ProximalAnchor;
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
-use xrun_training::nn::{Tensor, checkpoint_weights, flat, opening};
+use xrun_training::nn::{checkpoint_weights, flat, opening};
 
 type Network = Adapters;
 
@@ -164,45 +164,22 @@ impl TrainingModule for FederatedModule {
             step.first_use();
         }
         step.enter("forward_backward");
-        let parts = self.executor.split(batch.size());
-        let (frozen_encoder, targets, device) = (&self.frozen_encoder, &self.targets, step.device());
+        let (frozen_encoder, targets) = (&self.frozen_encoder, &self.targets);
         let FederatedAdapters { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
-        let losses = |network: &Network, clips: Tensor<3>, targets: Conditioning| {
-            let outputs = network.forward(clips);
-            [loss(outputs.pooled, targets.pooled, kind), loss(outputs.token_embeds, targets.token_embeds, kind)]
+        step.accumulator.items += batch.size() as u64;
+        let stage = |clips: &Range<usize>| {
+            let rows = frozen_encoder.data(&embeddings, clips.start, clips.end);
+            Some((vec![rows, TargetTensors::data(&batch.classes[clips.clone()])], clips.len() as f64))
         };
-        let total =
-            |[pooled, tokens]: [Tensor<1>; 2]| pooled.mul_scalar(pooled_weight) + tokens.mul_scalar(tokens_weight);
-        if device.is_gpu() {
-            for clips in parts {
-                let divisor = clips.len() as f64;
-                step.accumulator.items += clips.len() as u64;
-                let rows = frozen_encoder.data(&embeddings, clips.start, clips.end);
-                let inputs = vec![rows, TargetTensors::data(&batch.classes[clips])];
-                step.pass(Pass { divisor, inputs, ..Pass::default() }, |network, inputs, step, _| {
-                    let losses = losses(network, inputs.floats(), targets.select_on_device(inputs.ints().inner()));
-                    LOSSES
-                        .iter()
-                        .zip(&losses)
-                        .for_each(|(name, loss)| step.record(name, loss.clone().inner(), divisor));
-                    step.backward(network, total(losses));
-                    Ok(())
-                })?;
-            }
-        } else {
-            let network = step.trained.network()?;
-            step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, clips, micro_batch| {
-                let rows = frozen_encoder.on_device(&embeddings, clips.start, clips.end, &device.autodiff);
-                micro_batch.items += clips.len() as u64;
-                let divisor = clips.len() as f64;
-                let losses = losses(network, rows, targets.select(&batch.classes[clips.clone()]));
-                LOSSES
-                    .iter()
-                    .zip(&losses)
-                    .for_each(|(name, loss)| micro_batch.record(name, loss.clone().inner(), divisor));
-                (Some(total(losses)), ())
-            });
-        }
+        step.micro_batches(&self.executor, &self.executor.split(batch.size()), stage, |network, inputs| {
+            let outputs = network.forward(inputs.floats());
+            let targets = targets.select_on_device(inputs.ints().inner());
+            let losses =
+                [loss(outputs.pooled, targets.pooled, kind), loss(outputs.token_embeds, targets.token_embeds, kind)];
+            let values = LOSSES.into_iter().zip(losses.clone()).collect();
+            let [pooled, tokens] = losses;
+            (pooled.mul_scalar(pooled_weight) + tokens.mul_scalar(tokens_weight), values)
+        })?;
         let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
         if let Some((start, _)) = &self.start {
             // The sum of gradients is later divided by the divisor clips.

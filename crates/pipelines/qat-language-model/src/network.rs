@@ -22,10 +22,7 @@ pub fn text_positions(batch: &TokenBatch, device: &Device) -> Tokens<1> {
     Tokens::from_data(TensorData::new(numbers, [count]), device)
 }
 
-/// Number of [`input_data`].
-pub const INPUTS: usize = 4;
-
-/// Values of the inputs of a captured pass: tokens, labels, weights, and positions of text. The positions are one more than there are
+/// Values of the inputs of a pass: tokens, labels, weights, and positions of text. The positions are one more than there are
 /// tokens, however short the text: repeated, which changes no minimum and no maximum.
 pub fn input_data(batch: &TokenBatch) -> Vec<TensorData> {
     let count = batch.size * batch.length;

@@ -7,12 +7,12 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::Device;
 use serde_json::Value;
-use xrun_ops::{Teacher, next_token_loss, staged_next_token_loss};
+use xrun_ops::{Teacher, staged_next_token_loss};
 
 use super::batch::TokenBatch;
 use super::context::{QuantConfig, QuantContext, RangeObserver};
 use super::export::Export;
-use super::network::{Gpt2Network, loss_targets, text_positions};
+use super::network::{Gpt2Network, text_positions};
 use super::precision::{Precision, draw, names, precisions};
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
@@ -54,14 +54,6 @@ pub struct QatLanguageModule {
     pub(super) step_precisions: Vec<Option<usize>>,
     /// Kind of that step.
     step_kind: &'static str,
-}
-
-/// Inputs of a captured pass; all but the tokens are on the inner device.
-struct Staged {
-    tokens: Tokens<2>,
-    labels: Tokens<1>,
-    weights: Tensor<1>,
-    text: Tokens<1>,
 }
 
 /// Forward and backward pass of a micro-batch in its step.
@@ -158,30 +150,18 @@ impl QatLanguageModule {
         let divisor = batch.loss_target_count();
         let kind = passes.iter().map(|pass| pass.precision.map_or(0, |at| at as u32 + 1)).collect();
         let adds_repeatedly = passes.len() > 1 || self.recompute;
-        let mut staged = Pass { kind, divisor, adds_repeatedly, ..Pass::default() };
-        if step.is_captured() {
-            staged.inputs = network::input_data(batch);
-            staged.state = self.ranges.tensors(passes.iter().filter_map(|pass| pass.precision));
-        }
-        let device = step.device();
+        let state = self.ranges.tensors(passes.iter().filter_map(|pass| pass.precision));
+        let staged = Pass { kind, divisor, inputs: network::input_data(batch), state, adds_repeatedly };
         step.pass(staged, |network, inputs, accumulator, phases| {
             let mut teacher = None;
-            let on_device = inputs.part(network::INPUTS).map(|mut inputs| Staged {
-                tokens: inputs.ints(),
-                labels: inputs.ints().inner(),
-                weights: inputs.floats().inner(),
-                text: inputs.ints().inner(),
-            });
+            let (tokens, labels) = (inputs.ints(), inputs.ints().inner());
+            let (weights, text) = (inputs.floats().inner(), inputs.ints().inner());
             for pass in passes {
                 let PrecisionPass { precision, gradient_set, is_teacher } = *pass;
-                let tokens = || match &on_device {
-                    Some(staged) => staged.tokens.clone(),
-                    None => tokens(&batch.inputs, batch.size, batch.length, &device.autodiff),
-                };
                 let distils = self.config.settings.distillation > 0.0 && precision.is_some_and(|at| at > 0);
                 if distils && teacher.is_none() {
                     phases.enter("teacher");
-                    teacher = Some(self.teacher(tokens().inner(), network));
+                    teacher = Some(self.teacher(tokens.clone().inner(), network));
                 }
                 let QatLanguageModel { distillation: share, distillation_temperature: temperature, .. } =
                     self.config.settings;
@@ -191,27 +171,19 @@ impl QatLanguageModule {
                     temperature,
                 });
                 phases.enter("forward_backward");
-                let text = || match &on_device {
-                    Some(staged) => staged.text.clone(),
-                    None => text_positions(batch, &device.inner),
-                };
                 let mut quant = QuantContext {
                     config: &self.config,
                     precision: precision.map(|at| (at, self.precisions[at])),
                     ranges: &mut self.ranges,
                     observer: (self.config.settings.activation_ranges == settings::RangeSource::Moving)
-                        .then(|| RangeObserver::MovingAverage(text())),
+                        .then(|| RangeObserver::MovingAverage(text.clone())),
                     frozen: precision.is_some() && self.config.base_frozen(),
                 };
-                let loss = |logits| match &on_device {
-                    Some(Staged { labels, weights, .. }) => {
-                        staged_next_token_loss(logits, labels.clone(), weights.clone(), distilled_from)
-                    }
-                    None => next_token_loss(logits, loss_targets(batch, distilled_from)),
-                };
+                let loss = |logits| staged_next_token_loss(logits, labels.clone(), weights.clone(), distilled_from);
                 let teacher = is_teacher.then_some(&mut teacher);
                 let gradients = &mut accumulator.sets[gradient_set];
-                let loss = recompute::backward(network, tokens(), &mut quant, self.recompute, loss, teacher, gradients);
+                let loss =
+                    recompute::backward(network, tokens.clone(), &mut quant, self.recompute, loss, teacher, gradients);
                 accumulator.record("loss", loss.total, divisor);
                 accumulator.record("cross_entropy", loss.cross_entropy, divisor);
                 if let Some(divergence) = loss.divergence {

@@ -1,14 +1,15 @@
 //! Training module: opening of the task, loss of a batch, report of a step.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::{Device, TensorData};
+use burn::tensor::TensorData;
 use serde_json::Value;
-use xrun_ops::{LossTargets, embedding, next_token_loss, staged_next_token_loss};
+use xrun_ops::{embedding, staged_next_token_loss};
 
 use super::batch::ExampleBatch;
-use super::network::{ForwardConfig, VisionLanguageNetwork as Network, image_data, image_tensor};
+use super::network::{ForwardConfig, VisionLanguageNetwork as Network, image_data};
 use super::prepare::Prepared;
 use super::selective::{Normalise, StepSums};
 use super::settings::Logits;
@@ -18,13 +19,12 @@ use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_training::nn::backbone::Backbone;
-use xrun_training::nn::captured::{Inputs, Pass};
+use xrun_training::nn::captured::Inputs;
 use xrun_training::nn::matmul::ComputeDtype;
 use xrun_training::nn::micro_batches::{MicroBatchExecutor, MicroBatchSize};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
-use xrun_training::nn::transformer::{Tokens, tokens};
 use xrun_training::nn::{Tensor, gpt2_file, opening};
 
 /// Fine-tuning of a [`Network`].
@@ -112,7 +112,7 @@ impl SelectedRows {
     }
 }
 
-/// Values of the inputs of a captured pass.
+/// Values of the inputs of [`loss`].
 fn input_data(batch: &ExampleBatch, rows: SelectedRows) -> Vec<TensorData> {
     let count = rows.rows.len();
     vec![
@@ -124,25 +124,8 @@ fn input_data(batch: &ExampleBatch, rows: SelectedRows) -> Vec<TensorData> {
     ]
 }
 
-/// Sum of the weighted losses of a micro-batch, `[1]`.
-fn loss(
-    network: &Network,
-    batch: &ExampleBatch,
-    selected: SelectedRows,
-    config: &ForwardConfig,
-    device: &Device,
-) -> Tensor<1> {
-    let image = network.image_tokens(image_tensor(&batch.images, batch.side, device), config);
-    let hidden = network.hidden(image, tokens(&batch.inputs, batch.size, batch.length, device), config);
-    let SelectedRows { rows, labels, weights } = selected;
-    let count = rows.len();
-    let hidden = hidden.select(0, Tokens::<1>::from_data(TensorData::new(rows, [count]), device));
-    let logits = network.logits(hidden, config);
-    next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total
-}
-
-/// As [`loss`], of the inputs of [`input_data`].
-fn staged_loss(network: &Network, inputs: &mut Inputs<'_>, config: &ForwardConfig) -> Tensor<1> {
+/// Sum of the weighted losses of the inputs of [`input_data`], `[1]`.
+fn loss(network: &Network, inputs: &mut Inputs<'_>, config: &ForwardConfig) -> Tensor<1> {
     let image = network.image_tokens(inputs.floats(), config);
     let hidden = network.hidden(image, inputs.ints(), config);
     // As `select`, whose gradient loops over all rows in a thread for each column.
@@ -180,36 +163,22 @@ impl TrainingModule for VisionLanguageModule {
         self.sums.add(&batch.sums());
         step.accumulator.divisor = self.sums.divisor(self.normalise).unwrap_or(0.0);
         step.enter("forward_backward");
-        let (config, device, executor) = (&self.config, step.device(), &self.executor);
-        let (parts, image_tokens) = (executor.split(batch.size), step.trained.network()?.image_token_count());
-        let selected = |batch: &ExampleBatch| SelectedRows::new(batch, self.logits, image_tokens);
+        let (config, is_gpu, logits) = (&self.config, step.device().is_gpu(), self.logits);
+        let image_tokens = step.trained.network()?.image_token_count();
         step.accumulator.items += batch.size as u64;
-        // Also where passes are not captured: the sum of losses has the same order with and without padding only if both have it.
-        if device.is_gpu() {
-            for rows in parts {
-                let batch = batch.rows_or_all(rows);
-                let Some(mut rows) = selected(&batch) else { continue };
-                rows.pad(batch.weights.len());
-                let inputs = input_data(&batch, rows);
-                step.pass(Pass { divisor: 1.0, inputs, ..Pass::default() }, |network, inputs, accumulator, _| {
-                    let loss = staged_loss(network, inputs, config);
-                    accumulator.record("loss", loss.clone().inner(), 1.0);
-                    accumulator.backward(network, loss);
-                    Ok(())
-                })?;
-            }
-            return Ok(());
-        }
-        let network = step.trained.network()?;
-        step.accumulator.run_micro_batches(network, executor, &parts, |network, rows, micro_batch| {
+        let stage = |rows: &Range<usize>| {
             let batch = batch.rows_or_all(rows.clone());
-            let loss = selected(&batch).map(|rows| loss(network, &batch, rows, config, &device.autodiff));
-            if let Some(loss) = &loss {
-                micro_batch.record("loss", loss.clone().inner(), 1.0);
+            let mut rows = SelectedRows::new(&batch, logits, image_tokens)?;
+            if is_gpu {
+                // Also where passes are not captured: the sum of losses has the same order only if both are padded.
+                rows.pad(batch.weights.len());
             }
-            (loss, ())
-        });
-        Ok(())
+            Some((input_data(&batch, rows), 1.0))
+        };
+        step.micro_batches(&self.executor, &self.executor.split(batch.size), stage, |network, inputs| {
+            let loss = loss(network, inputs, config);
+            (loss.clone(), vec![("loss", loss)])
+        })
     }
 
     fn report(&mut self, fetched: StepValues) -> StepReport {

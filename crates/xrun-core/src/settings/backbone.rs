@@ -30,6 +30,11 @@ pub struct PretrainedWeights {
     #[serde(default = "learning_rate_factor")]
     #[schemars(range(min = 1e-6, max = 1.0))]
     pub learning_rate_factor: f64,
+    /// Pixels of the image along the side of a cell of the features, where the layers after that are left out: features of earlier
+    /// layers keep more of colour, texture and place. Default: 32, all layers. Detection takes 8 and 16 itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 4, max = 32))]
+    pub stride: Option<usize>,
 }
 
 /// Weights of a Vision Transformer (Dosovitskiy et al. 2021) or DINOv2 (Oquab et al. 2023).
@@ -72,6 +77,7 @@ impl Backbone {
                 weights: weights.clone(),
                 frozen: *frozen,
                 learning_rate_factor: *learning_rate_factor,
+                stride: None,
             },
         }
     }

@@ -194,6 +194,15 @@ impl Architecture {
 
     /// Architecture for square images of `side` pixels, the value of `key`.
     fn at(mut self, backbone: &Backbone, key: &str, side: usize) -> Result<Self, Problem> {
+        if let Some(stride) = backbone.settings().stride {
+            let (name, whole) = (self.name.clone(), self.stride());
+            self = self.until(stride);
+            if self.stride() != stride || self.outputs() == 0 {
+                let message = format!("{name} has no features of stride {stride}");
+                return Err(Problem::new(backbone.key("stride"), message)
+                    .help(format!("write a power of two from 4 to {whole}")));
+            }
+        }
         if let (Layers::Transformer(layers), Backbone::Vit(settings)) = (&mut self.layers, backbone) {
             layers.heads = settings.heads.unwrap_or(layers.heads);
             layers.cells = side / layers.patch_size;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::Tensor;
 use super::callback::{Callback, Event};
 use super::captured::{Inputs, Pass};
+use super::micro_batches::MicroBatchExecutor;
 use super::step::{StepAccumulator, TrainState};
 use super::training_module::TrainingModule;
 use crate::backend::dispatch::TensorDevice;
@@ -84,6 +85,41 @@ impl<'a, M: Module> Step<'a, M> {
         };
         let pass = Pass { divisor, inputs, ..Pass::default() };
         run(trained, accumulator, pass, &mut compute)
+    }
+
+    /// Runs the forward and backward passes of micro-batches: in parallel on the CPU, and one after another on a GPU, where they may be
+    /// captured. `stage` returns the inputs of one and the divisor of its values, `None` where it has no loss; `losses` returns what
+    /// [`Self::pass`] may compute: the total, `[1]`, and the values to record, `[1]` each.
+    ///
+    /// # Errors
+    /// Those of [`Self::pass`].
+    pub fn micro_batches<P: Sync>(
+        &mut self,
+        executor: &MicroBatchExecutor,
+        micro_batches: &[P],
+        stage: impl Fn(&P) -> Option<(Vec<TensorData>, f64)> + Sync,
+        losses: impl Fn(&M, &mut Inputs<'_>) -> (Tensor<1>, Vec<(&'static str, Tensor<1>)>) + Sync,
+    ) -> Result<(), TaskError> {
+        if self.device().is_gpu() {
+            return micro_batches.iter().filter_map(stage).try_for_each(|(inputs, divisor)| {
+                self.pass(Pass { divisor, inputs, ..Pass::default() }, |network, inputs, step, _| {
+                    let (total, values) = losses(network, inputs);
+                    values.into_iter().for_each(|(name, value)| step.record(name, value.inner(), divisor));
+                    step.backward(network, total);
+                    Ok(())
+                })
+            });
+        }
+        let (network, device) = (self.trained.network()?, &self.device().autodiff);
+        self.accumulator.run_micro_batches(network, executor, micro_batches, |network, part, micro_batch| {
+            let total = stage(part).map(|(inputs, divisor)| {
+                let (total, values) = losses(network, &mut Inputs::on_host(inputs, device));
+                values.into_iter().for_each(|(name, value)| micro_batch.record(name, value.inner(), divisor));
+                total
+            });
+            (total, ())
+        });
+        Ok(())
     }
 
     /// Returns whether passes are captured, and their inputs are therefore staged.

@@ -174,6 +174,7 @@ pub fn judge(watch: &TrainingJudge, end: Option<TrainingEnd>) -> TrainingVerdict
         not_finite: watch.not_finite,
         end,
         steps: watch.last_step,
+        first_step: watch.validations.untrained.map_or(0, |first| first.step),
         too_few,
         metric_lost: course.as_ref().is_some_and(Course::was_lost),
         level_since: course.as_ref().and_then(Course::level_since),

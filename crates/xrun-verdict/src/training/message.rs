@@ -12,6 +12,8 @@ pub struct Evidence {
     pub end: Option<TrainingEnd>,
     /// Steps done.
     pub steps: u64,
+    /// Steps done before the first validation.
+    pub first_step: u64,
     /// The metric is of too few examples.
     pub too_few: bool,
     /// The metric lost a part of its improvement again.
@@ -37,7 +39,11 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
     let value = |value: f64| number(value) + if percent { " %" } else { "" };
     let metric = || {
         found.metric.as_ref().map(|metric| {
-            let untrained = metric.untrained.map(|found| format!("untrained {}", value(found)));
+            let first = match evidence.first_step {
+                0 => "untrained".to_owned(),
+                step => format!("step {step}"),
+            };
+            let untrained = metric.untrained.map(|found| format!("{first} {}", value(found)));
             let kind = if metric.baseline.is_some() { "baseline" } else { "chance" };
             let range = metric.chance.zip(metric.chance_half_width);
             let range =

@@ -127,6 +127,9 @@ impl TrainingJudge {
     /// Adds a step, in ascending order.
     pub fn add_step(&mut self, step: u64, kind: &str, loss: f64, learning_rate: Option<f64>) {
         self.last_step = self.last_step.max(step);
+        if self.losses.is_empty() {
+            self.validations.begin(step);
+        }
         if let Some(rate) = learning_rate.filter(|rate| rate.is_finite()) {
             let highest = self.rates.map_or(rate, |(highest, _)| highest.max(rate));
             self.rates = Some((highest, rate));

@@ -25,7 +25,7 @@ pub struct Validation {
 /// Validations in ascending order of steps.
 #[derive(Clone, Debug)]
 pub struct Validations {
-    /// Validation before the first step.
+    /// Validation before the first step, which in a fork is not step 1.
     pub untrained: Option<Validation>,
     /// Kept validations after a step; the newest is the last.
     pub kept: Vec<Validation>,
@@ -42,6 +42,13 @@ impl Default for Validations {
 }
 
 impl Validations {
+    /// Takes the only validation, if it was just before the first step, for that of the untrained model: a fork begins trained.
+    pub fn begin(&mut self, first_step: u64) {
+        if self.kept.first().is_some_and(|first| self.count == 1 && first.step + 1 == first_step) {
+            (self.untrained, self.count) = (self.kept.pop(), 0);
+        }
+    }
+
     /// Adds a validation.
     pub fn add(&mut self, validation: Validation) {
         if validation.step == 0 {
@@ -81,5 +88,15 @@ mod tests {
         let spacing = steps[1] - steps[0];
         assert!(steps.len() > VALIDATIONS_MAX / 3, "{}", steps.len());
         assert!(steps[..steps.len() - 1].windows(2).all(|pair| pair[1] - pair[0] == spacing), "{steps:?}");
+    }
+
+    #[test]
+    fn a_validation_just_before_the_first_step_is_of_the_untrained_model() {
+        for (validated, first_step, is_first) in [(20, 21, true), (20, 22, false), (0, 1, true)] {
+            let mut all = Validations::default();
+            all.add(Validation { step: validated, ..Validation::default() });
+            all.begin(first_step);
+            assert_eq!((all.untrained.is_some(), all.count == 0), (is_first, is_first));
+        }
     }
 }

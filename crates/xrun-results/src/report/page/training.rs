@@ -22,7 +22,7 @@ pub fn results(report: &RunView) -> Markup {
         (result.html())
         @if !result.table.rows.is_empty() {
             p.note {
-                "“Before” is the untrained model, “after” the last validation, both on held-out data."
+                "“Before” is before the first step, “after” the last validation, both on held-out data."
                 @if metrics.iter().any(|metric| metric.planned.unit == "share") { " A share is a fraction from 0 to 1." }
             }
             (descriptions(&metrics))

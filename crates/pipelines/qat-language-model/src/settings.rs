@@ -3,134 +3,99 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use xrun_core::settings;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
 use xrun_training::gpt2_shape::Gpt2Shape;
 
-/// Quantisation-aware training of a language model at several bit widths together: a frozen base, and a LoRA and ranges for
-/// each width. A step draws a width; the widest is the teacher of the others by its logits (LLM-QAT, Liu et al. 2023).
-/// `training.batch_size` counts sequences; its default is 8.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct QatLanguageModel {
-    /// Tokens of a sequence, at most the model's `context_length`. Shorter texts are padded.
-    #[schemars(range(min = 32, max = 65536))]
-    pub sequence_length: usize,
-    /// Tokens that the loss and the perplexity count.
-    pub loss_tokens: LossTokens,
-    /// Bits of the weights, one number per precision, widest first: 2 to 16, or 32 for no quantisation.
-    #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
-    pub weight_bits: Vec<u32>,
-    /// Bits of the inputs of linear layers, in the same order.
-    #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
-    pub activation_bits: Vec<u32>,
-    /// Bits of keys and values, in the same order.
-    #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
-    pub kv_cache_bits: Vec<u32>,
-    /// Placement of the quantisation levels of weights.
-    pub weight_scheme: Scheme,
-    /// Values of a weight that share a scale.
-    pub weight_granularity: Granularity,
-    /// Source of the scale of a weight.
-    pub weight_scale: WeightScale,
-    /// Learning rate of learned scales, as a multiple of the optimiser's. The logarithm of a scale is trained: one step of AdamW
-    /// changes a scale by about the learning rate times itself.
-    #[schemars(range(min = 0.0, max = 1e3))]
-    pub scale_learning_rate_factor: f64,
-    /// Placement of the quantisation levels of activations, keys and values.
-    pub activation_scheme: Scheme,
-    /// Values of activations, keys and values that share a scale.
-    pub activation_granularity: Granularity,
-    /// Weight of the previous range in the moving average of the ranges of activations.
-    #[schemars(range(min = 0.0, max = 0.999_999))]
-    pub range_momentum: f64,
-    /// Training batches of the calibration before the first quantised step. Their minimum and maximum are the initial ranges.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub calibration_batches: usize,
-    /// Source of the ranges of activations, keys and values.
-    pub activation_ranges: RangeSource,
-    /// Precisions that a step trains.
-    pub policy: PrecisionPolicy,
-    /// Element type of the operands of matrix products in linear layers, attention and output. Weights, gradients,
-    /// normalisation and loss are in 32 bits.
-    pub matmul_dtype: MatmulDtype,
-    /// Weight of the divergence from the logits of the widest precision in the loss of the narrower ones; the rest is the
-    /// cross-entropy with the text. LLM-QAT uses 1.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub distillation: f64,
-    /// Temperature that divides both logits in the divergence, which is multiplied by its square (Hinton et al. 2015). Above 1,
-    /// unlikely tokens weigh more. LLM-QAT uses 1.
-    #[schemars(range(min = 0.05, max = 100.0))]
-    pub distillation_temperature: f64,
-    /// Steps that train the base in full precision before it is quantised, for a model without weights.
-    pub pretraining_steps: u64,
-    /// Training of the base after pretraining.
-    pub base: BaseTraining,
-    /// Rank of the LoRA matrices (Hu et al. 2021); 0 for no LoRA, which requires `base = "trained"`.
-    #[schemars(range(min = 0, max = 1024))]
-    pub lora_rank: usize,
-    /// Scale of LoRA, which is divided by the rank.
-    #[schemars(range(min = 1e-3, max = 1e4))]
-    pub lora_alpha: f64,
-    /// Layers with LoRA.
-    #[schemars(length(max = 4))]
-    pub lora_layers: Vec<Layer>,
-    /// Quantise the LoRA matrices to the bits of the weights.
-    pub lora_quantised: bool,
-    /// Order of the products with the LoRA matrices. The result differs only by rounding.
-    pub lora_product: LoraProduct,
-    /// Number of blocks after which a forward pass returns free memory to the operating system and the driver; 0 never does. Costs
-    /// time and, as docs/claims.md shows, does not lower the peak.
-    #[schemars(range(max = 1024))]
-    pub clean_every_blocks: usize,
-    /// Maximum number of tokens of an answer in validation.
-    #[schemars(range(min = 1, max = 1024))]
-    pub max_new_tokens: usize,
-    /// Write into each checkpoint, for each precision, a directory that Hugging Face's transformers reads: the weights of its
-    /// forward pass, quantisation and LoRA included, as floats.
-    pub export_merged: bool,
-    /// Write the parts of the model separately: the base, the base quantised at each precision, LoRA as PEFT adapters, scales
-    /// and ranges.
-    pub export_components: bool,
+settings! {
+    /// Quantisation-aware training of a language model at several bit widths together: a frozen base, and a LoRA and ranges for
+    /// each width. A step draws a width; the widest is the teacher of the others by its logits (LLM-QAT, Liu et al. 2023).
+    /// `training.batch_size` counts sequences; its default is 8.
+    pub struct QatLanguageModel {
+        /// Tokens of a sequence, at most the model's `context_length`. Shorter texts are padded.
+        #[schemars(range(min = 32, max = 65536))]
+        pub sequence_length: usize = 64,
+        /// Tokens that the loss and the perplexity count.
+        pub loss_tokens: LossTokens = LossTokens::All,
+        /// Bits of the weights, one number per precision, widest first: 2 to 16, or 32 for no quantisation.
+        #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
+        pub weight_bits: Vec<u32> = vec![32, 8, 4],
+        /// Bits of the inputs of linear layers, in the same order.
+        #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
+        pub activation_bits: Vec<u32> = vec![32, 8, 8],
+        /// Bits of keys and values, in the same order.
+        #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
+        pub kv_cache_bits: Vec<u32> = vec![32, 8, 8],
+        /// Placement of the quantisation levels of weights.
+        pub weight_scheme: Scheme = Scheme::Symmetric,
+        /// Values of a weight that share a scale.
+        pub weight_granularity: Granularity = Granularity::PerChannel,
+        /// Source of the scale of a weight.
+        pub weight_scale: WeightScale = WeightScale::MinMax,
+        /// Learning rate of learned scales, as a multiple of the optimiser's. The logarithm of a scale is trained: one step of AdamW
+        /// changes a scale by about the learning rate times itself.
+        #[schemars(range(min = 0.0, max = 1e3))]
+        pub scale_learning_rate_factor: f64 = 1.0,
+        /// Placement of the quantisation levels of activations, keys and values.
+        pub activation_scheme: Scheme = Scheme::Asymmetric,
+        /// Values of activations, keys and values that share a scale.
+        pub activation_granularity: Granularity = Granularity::PerTensor,
+        /// Weight of the previous range in the moving average of the ranges of activations.
+        #[schemars(range(min = 0.0, max = 0.999_999))]
+        pub range_momentum: f64 = 0.9,
+        /// Training batches of the calibration before the first quantised step. Their minimum and maximum are the initial ranges.
+        #[schemars(range(min = 1, max = 10_000))]
+        pub calibration_batches: usize = 8,
+        /// Source of the ranges of activations, keys and values.
+        pub activation_ranges: RangeSource = RangeSource::Moving,
+        /// Precisions that a step trains.
+        pub policy: PrecisionPolicy = PrecisionPolicy::Cyclic,
+        /// Element type of the operands of matrix products in linear layers, attention and output. Weights, gradients,
+        /// normalisation and loss are in 32 bits.
+        pub matmul_dtype: MatmulDtype = MatmulDtype::Tf32,
+        /// Weight of the divergence from the logits of the widest precision in the loss of the narrower ones; the rest is the
+        /// cross-entropy with the text. LLM-QAT uses 1.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub distillation: f64 = 0.5,
+        /// Temperature that divides both logits in the divergence, which is multiplied by its square (Hinton et al. 2015). Above 1,
+        /// unlikely tokens weigh more. LLM-QAT uses 1.
+        #[schemars(range(min = 0.05, max = 100.0))]
+        pub distillation_temperature: f64 = 1.0,
+        /// Steps that train the base in full precision before it is quantised, for a model without weights.
+        pub pretraining_steps: u64 = 0,
+        /// Training of the base after pretraining.
+        pub base: BaseTraining = BaseTraining::Frozen,
+        /// Rank of the LoRA matrices (Hu et al. 2021); 0 for no LoRA, which requires `base = "trained"`.
+        #[schemars(range(min = 0, max = 1024))]
+        pub lora_rank: usize = 8,
+        /// Scale of LoRA, which is divided by the rank.
+        #[schemars(range(min = 1e-3, max = 1e4))]
+        pub lora_alpha: f64 = 16.0,
+        /// Layers with LoRA.
+        #[schemars(length(max = 4))]
+        pub lora_layers: Vec<Layer> = Layer::ALL.to_vec(),
+        /// Quantise the LoRA matrices to the bits of the weights.
+        pub lora_quantised: bool = true,
+        /// Order of the products with the LoRA matrices. The result differs only by rounding.
+        pub lora_product: LoraProduct = LoraProduct::InputFirst,
+        /// Number of blocks after which a forward pass returns free memory to the operating system and the driver; 0 never does. Costs
+        /// time and, as docs/claims.md shows, does not lower the peak.
+        #[schemars(range(max = 1024))]
+        pub clean_every_blocks: usize = 0,
+        /// Maximum number of tokens of an answer in validation.
+        #[schemars(range(min = 1, max = 1024))]
+        pub max_new_tokens: usize = 12,
+        /// Write into each checkpoint, for each precision, a directory that Hugging Face's transformers reads: the weights of its
+        /// forward pass, quantisation and LoRA included, as floats.
+        pub export_merged: bool = false,
+        /// Write the parts of the model separately: the base, the base quantised at each precision, LoRA as PEFT adapters, scales
+        /// and ranges.
+        pub export_components: bool = false,
+    }
 }
 
 /// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 8;
-
-impl Default for QatLanguageModel {
-    fn default() -> Self {
-        Self {
-            sequence_length: 64,
-            loss_tokens: LossTokens::All,
-            weight_bits: vec![32, 8, 4],
-            activation_bits: vec![32, 8, 8],
-            kv_cache_bits: vec![32, 8, 8],
-            weight_scheme: Scheme::Symmetric,
-            weight_granularity: Granularity::PerChannel,
-            weight_scale: WeightScale::MinMax,
-            scale_learning_rate_factor: 1.0,
-            activation_scheme: Scheme::Asymmetric,
-            activation_granularity: Granularity::PerTensor,
-            range_momentum: 0.9,
-            calibration_batches: 8,
-            activation_ranges: RangeSource::Moving,
-            policy: PrecisionPolicy::Cyclic,
-            matmul_dtype: MatmulDtype::Tf32,
-            distillation: 0.5,
-            distillation_temperature: 1.0,
-            pretraining_steps: 0,
-            base: BaseTraining::Frozen,
-            lora_rank: 8,
-            lora_alpha: 16.0,
-            lora_layers: Layer::ALL.to_vec(),
-            lora_quantised: true,
-            lora_product: LoraProduct::InputFirst,
-            clean_every_blocks: 0,
-            max_new_tokens: 12,
-            export_merged: false,
-            export_components: false,
-        }
-    }
-}
 
 /// Tokens that the loss counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

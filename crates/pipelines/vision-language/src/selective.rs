@@ -14,50 +14,34 @@ use super::token_text;
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::problem::{Problem, Problems};
+use xrun_core::settings;
 use xrun_data::tokenizer::Tokenizer;
 
-/// Tokens of an answer that count in the loss. The structure of JSON is learned early; without it the loss measures values.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SelectiveLoss {
-    /// Masked classes of tokens.
-    pub mask: Mask,
-    /// Method that finds masked tokens.
-    pub method: MaskMethod,
-    /// Steps in which the mask is on.
-    pub schedule: MaskSchedule,
-    /// Steps before the mask is on, for `schedule = "after"`. With the mask on from the first step a model never learns JSON.
-    pub after_step: u64,
-    /// Steps of a turn, for `schedule = "alternating"`.
-    #[schemars(range(min = 1))]
-    pub alternate_every: u64,
-    /// Steps with the mask on at the end of each turn, for `schedule = "alternating"`.
-    pub alternate_for: u64,
-    /// Weight of a masked token in the loss; the others have weight 1. A value of 1 disables the mask.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub structure_weight: f32,
-    /// Count the end of a value (the closing quote, or the first byte after a number, `true`, `false` or `null`) as value.
-    pub value_end: bool,
-    /// Class of `null`.
-    pub nulls: Nulls,
-    /// Divisor of the sum of the losses of a step.
-    pub normalise: Normalise,
-}
-
-impl Default for SelectiveLoss {
-    fn default() -> Self {
-        Self {
-            mask: Mask::Structure,
-            method: MaskMethod::Spans,
-            schedule: MaskSchedule::After,
-            after_step: 200,
-            alternate_every: 100,
-            alternate_for: 50,
-            structure_weight: 0.0,
-            value_end: true,
-            nulls: Nulls::Value,
-            normalise: Normalise::Selected,
-        }
+settings! {
+    /// Tokens of an answer that count in the loss. The structure of JSON is learned early; without it the loss measures values.
+    pub struct SelectiveLoss {
+        /// Masked classes of tokens.
+        pub mask: Mask = Mask::Structure,
+        /// Method that finds masked tokens.
+        pub method: MaskMethod = MaskMethod::Spans,
+        /// Steps in which the mask is on.
+        pub schedule: MaskSchedule = MaskSchedule::After,
+        /// Steps before the mask is on, for `schedule = "after"`. With the mask on from the first step a model never learns JSON.
+        pub after_step: u64 = 200,
+        /// Steps of a turn, for `schedule = "alternating"`.
+        #[schemars(range(min = 1))]
+        pub alternate_every: u64 = 100,
+        /// Steps with the mask on at the end of each turn, for `schedule = "alternating"`.
+        pub alternate_for: u64 = 50,
+        /// Weight of a masked token in the loss; the others have weight 1. A value of 1 disables the mask.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub structure_weight: f32 = 0.0,
+        /// Count the end of a value (the closing quote, or the first byte after a number, `true`, `false` or `null`) as value.
+        pub value_end: bool = true,
+        /// Class of `null`.
+        pub nulls: Nulls = Nulls::Value,
+        /// Divisor of the sum of the losses of a step.
+        pub normalise: Normalise = Normalise::Selected,
     }
 }
 

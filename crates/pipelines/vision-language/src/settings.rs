@@ -4,70 +4,53 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::selective;
+use xrun_core::settings;
 use xrun_core::settings::backbone::PretrainedWeights;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
 use xrun_training::backbone::Pretrained;
 use xrun_training::gpt2_shape::Gpt2Shape;
 
-/// Fine-tuning of a model that answers an instruction about an image, for example with a JSON object of its content. The loss
-/// can mask the structure of JSON. `training.batch_size` counts examples; its default is 16.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct VisionLanguage {
-    /// Tokens of a sequence, image and text together; at most the model's `context_length`. Shorter texts are padded. Longer examples
-    /// are invalid: they are never cut.
-    #[schemars(range(min = 16, max = 65536))]
-    pub sequence_length: usize,
-    /// Maximum number of tokens of a free answer in a validation.
-    #[schemars(range(min = 1, max = 65536))]
-    pub max_new_tokens: usize,
-    /// Trained parts; the others are frozen. A backbone is trained unless it is `frozen`, whether `vision` is named or not.
-    #[schemars(length(max = 3))]
-    pub trainable: Vec<Component>,
-    /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained and the part itself is frozen.
-    #[schemars(range(min = 0, max = 1024))]
-    pub lora_rank: usize,
-    /// Scale of LoRA, which is divided by the rank.
-    #[schemars(range(min = 1e-3, max = 1e4))]
-    pub lora_alpha: f64,
-    /// Element type of the operands of matrix products in the language part. Weights, gradients, normalisation and loss are in
-    /// 32 bits.
-    pub matmul_dtype: MatmulDtype,
-    /// Tokens of the text whose logits are computed.
-    pub logits: Logits,
-    /// Validate a second time with a grey image in place of each, which shows the accuracy of the text alone.
-    pub grey_images: bool,
-    /// Maximum number of held-out examples that are answered freely in a validation, and of unseen ones. An answer takes one
-    /// forward pass per token.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub generated_answers: usize,
-    /// Train first on the batch that needs most memory, the examples with most tokens in the loss, in place of the regular first
-    /// batch: a run that does not fit in memory fails in its first step. A memory probe always does so.
-    pub longest_first: bool,
-    /// Tokens of an answer that count in the loss.
-    pub selective: selective::SelectiveLoss,
+settings! {
+    /// Fine-tuning of a model that answers an instruction about an image, for example with a JSON object of its content. The loss
+    /// can mask the structure of JSON. `training.batch_size` counts examples; its default is 16.
+    pub struct VisionLanguage {
+        /// Tokens of a sequence, image and text together; at most the model's `context_length`. Shorter texts are padded. Longer examples
+        /// are invalid: they are never cut.
+        #[schemars(range(min = 16, max = 65536))]
+        pub sequence_length: usize = 64,
+        /// Maximum number of tokens of a free answer in a validation.
+        #[schemars(range(min = 1, max = 65536))]
+        pub max_new_tokens: usize = 40,
+        /// Trained parts; the others are frozen. A backbone is trained unless it is `frozen`, whether `vision` is named or not.
+        #[schemars(length(max = 3))]
+        pub trainable: Vec<Component> = Component::ALL.to_vec(),
+        /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained and the part itself is frozen.
+        #[schemars(range(min = 0, max = 1024))]
+        pub lora_rank: usize = 0,
+        /// Scale of LoRA, which is divided by the rank.
+        #[schemars(range(min = 1e-3, max = 1e4))]
+        pub lora_alpha: f64 = 16.0,
+        /// Element type of the operands of matrix products in the language part. Weights, gradients, normalisation and loss are in
+        /// 32 bits.
+        pub matmul_dtype: MatmulDtype = MatmulDtype::Tf32,
+        /// Tokens of the text whose logits are computed.
+        pub logits: Logits = Logits::default(),
+        /// Validate a second time with a grey image in place of each, which shows the accuracy of the text alone.
+        pub grey_images: bool = true,
+        /// Maximum number of held-out examples that are answered freely in a validation, and of unseen ones. An answer takes one
+        /// forward pass per token.
+        #[schemars(range(min = 1, max = 1_000_000))]
+        pub generated_answers: usize = 64,
+        /// Train first on the batch that needs most memory, the examples with most tokens in the loss, in place of the regular first
+        /// batch: a run that does not fit in memory fails in its first step. A memory probe always does so.
+        pub longest_first: bool = false,
+        /// Tokens of an answer that count in the loss.
+        pub selective: selective::SelectiveLoss = selective::SelectiveLoss::default(),
+    }
 }
 
 /// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 16;
-
-impl Default for VisionLanguage {
-    fn default() -> Self {
-        Self {
-            sequence_length: 64,
-            max_new_tokens: 40,
-            trainable: Component::ALL.to_vec(),
-            lora_rank: 0,
-            lora_alpha: 16.0,
-            matmul_dtype: MatmulDtype::Tf32,
-            logits: Logits::default(),
-            grey_images: true,
-            generated_answers: 64,
-            longest_first: false,
-            selective: selective::SelectiveLoss::default(),
-        }
-    }
-}
 
 impl VisionLanguage {
     /// Settings whose trained parts are those with this backbone, if there is one.

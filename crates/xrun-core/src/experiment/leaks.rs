@@ -11,6 +11,7 @@ use crate::bounded::leak_buffer::{self, LeakBuffer};
 use crate::bounded::leak_growth::LeakGrowth;
 use crate::bounded::ledger::Ledger;
 use crate::bounded::planned::PlannedBuffer;
+use crate::settings;
 use crate::settings::variant::Section;
 
 /// A leak that can be injected into a pipeline; [`leak!`](crate::leak) declares one.
@@ -92,51 +93,37 @@ impl JsonSchema for Leaks {
     }
 }
 
-/// Expected measurement of an injected leak.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ExpectedGrowth {
-    /// Memory that grows.
-    pub grows: GrowingMemory,
-    /// Rate in bytes per step, predicted from sizes.
-    #[schemars(range(min = 1.0, max = 1e15))]
-    pub bytes_per_step: f64,
-    /// Rate on a device with a memory pool, whose backend saves other activations. Default: `bytes_per_step`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1.0, max = 1e15))]
-    pub bytes_per_step_in_pool: Option<f64>,
-    /// Rate on CUDA, whose pool rounds each tensor up to 512 bytes. Default: `bytes_per_step_in_pool`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1.0, max = 1e15))]
-    pub bytes_per_step_on_cuda: Option<f64>,
-    /// Final bytes of the owner, for a leak that stops growing, in place of `bytes_per_step`. Its verdict must not be
-    /// `growing`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1.0, max = 1e15))]
-    pub total_bytes: Option<f64>,
-    /// Tolerance of the measured rate, as a fraction.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub tolerance: f64,
-    /// Owner that the verdict must name; empty if no buffer of the ledger explains the growth.
-    pub owner: String,
-    /// Ends of the paths of functions, of which `allocations.json` should name one as that whose memory grows, on the CPU; another one is reported.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub allocated_in: Vec<String>,
-}
-
-impl Default for ExpectedGrowth {
-    fn default() -> Self {
-        Self {
-            grows: GrowingMemory::Heap,
-            bytes_per_step: 1.0,
-            bytes_per_step_in_pool: None,
-            bytes_per_step_on_cuda: None,
-            total_bytes: None,
-            tolerance: 0.1,
-            owner: String::new(),
-            allocated_in: Vec::new(),
-        }
+settings! {
+    /// Expected measurement of an injected leak.
+    pub struct ExpectedGrowth {
+        /// Memory that grows.
+        pub grows: GrowingMemory = GrowingMemory::Heap,
+        /// Rate in bytes per step, predicted from sizes.
+        #[schemars(range(min = 1.0, max = 1e15))]
+        pub bytes_per_step: f64 = 1.0,
+        /// Rate on a device with a memory pool, whose backend saves other activations. Default: `bytes_per_step`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1.0, max = 1e15))]
+        pub bytes_per_step_in_pool: Option<f64> = None,
+        /// Rate on CUDA, whose pool rounds each tensor up to 512 bytes. Default: `bytes_per_step_in_pool`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1.0, max = 1e15))]
+        pub bytes_per_step_on_cuda: Option<f64> = None,
+        /// Final bytes of the owner, for a leak that stops growing, in place of `bytes_per_step`. Its verdict must not be
+        /// `growing`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1.0, max = 1e15))]
+        pub total_bytes: Option<f64> = None,
+        /// Tolerance of the measured rate, as a fraction.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub tolerance: f64 = 0.1,
+        /// Owner that the verdict must name; empty if no buffer of the ledger explains the growth.
+        pub owner: String = String::new(),
+        /// Ends of the paths of functions, of which `allocations.json` should name one as that whose memory grows, on the CPU; another one
+        /// is reported.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[schemars(length(max = 16))]
+        pub allocated_in: Vec<String> = Vec::new(),
     }
 }
 

@@ -4,55 +4,40 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::settings;
 use crate::task::metric::Direction;
 
-/// Variations of the experiment (trials), run and compared by `xrun sweep`. `xrun FILE` ignores the section.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(extend("additionalProperties" = by_key()))]
-pub struct Sweep {
-    /// Combination of the values of several keys.
-    pub method: SweepMethod,
-    /// Number of trials to draw; required by the methods `random`, `asha` and `tpe`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 10_000))]
-    pub trials: Option<u64>,
-    /// Number of runs per trial, to measure noise; the second run uses the experiment's seed plus 1, and so on.
-    #[schemars(range(min = 1, max = 1000))]
-    pub repeats: u64,
-    /// Seed of the order of trials and of the draws of `random`, `asha` and `tpe`.
-    pub seed: u32,
-    /// Validation metric to optimise; required by `asha` and `tpe`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metric: Option<String>,
-    /// Better direction of the metric; if absent, the metric's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub direction: Option<Direction>,
-    /// Settings of method `asha`.
-    #[serde(skip_serializing_if = "crate::settings::is_default")]
-    pub asha: Asha,
-    /// Settings of method `tpe`.
-    #[serde(skip_serializing_if = "crate::settings::is_default")]
-    pub tpe: Tpe,
-    /// Values of each swept key: a list, or a range `{ from = 1e-4, to = 1e-2, steps = 5, scale = "log" }`. The default scale
-    /// is `linear`; without `steps`, the methods `random`, `asha` and `tpe` draw any number in the range. Keys are written as for
-    /// `-s`, `"cleanup.every_steps" = [0, 1, 5]`, with or without quotes, in this table or directly below `[sweep]`.
-    pub values: Values,
-}
-
-impl Default for Sweep {
-    fn default() -> Self {
-        Self {
-            method: SweepMethod::Grid,
-            trials: None,
-            repeats: 1,
-            seed: 0,
-            metric: None,
-            direction: None,
-            asha: Asha::default(),
-            tpe: Tpe::default(),
-            values: Values::default(),
-        }
+settings! {
+    /// Variations of the experiment (trials), run and compared by `xrun sweep`. `xrun FILE` ignores the section.
+    #[schemars(extend("additionalProperties" = by_key()))]
+    pub struct Sweep {
+        /// Combination of the values of several keys.
+        pub method: SweepMethod = SweepMethod::Grid,
+        /// Number of trials to draw; required by the methods `random`, `asha` and `tpe`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 10_000))]
+        pub trials: Option<u64> = None,
+        /// Number of runs per trial, to measure noise; the second run uses the experiment's seed plus 1, and so on.
+        #[schemars(range(min = 1, max = 1000))]
+        pub repeats: u64 = 1,
+        /// Seed of the order of trials and of the draws of `random`, `asha` and `tpe`.
+        pub seed: u32 = 0,
+        /// Validation metric to optimise; required by `asha` and `tpe`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub metric: Option<String> = None,
+        /// Better direction of the metric; if absent, the metric's own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub direction: Option<Direction> = None,
+        /// Settings of method `asha`.
+        #[serde(skip_serializing_if = "crate::settings::is_default")]
+        pub asha: Asha = Asha::default(),
+        /// Settings of method `tpe`.
+        #[serde(skip_serializing_if = "crate::settings::is_default")]
+        pub tpe: Tpe = Tpe::default(),
+        /// Values of each swept key: a list, or a range `{ from = 1e-4, to = 1e-2, steps = 5, scale = "log" }`. The default scale
+        /// is `linear`; without `steps`, the methods `random`, `asha` and `tpe` draw any number in the range. Keys are written as for
+        /// `-s`, `"cleanup.every_steps" = [0, 1, 5]`, with or without quotes, in this table or directly below `[sweep]`.
+        pub values: Values = Values::default(),
     }
 }
 
@@ -76,25 +61,19 @@ impl Default for Asha {
     }
 }
 
-/// Tree-structured Parzen estimator: the first trials are drawn as with method `random`, later ones close to the best earlier
-/// trials and far from the others.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Tpe {
-    /// Number of random trials at the start.
-    #[schemars(range(min = 1, max = 1000))]
-    pub startup_trials: u64,
-    /// Fraction of the earlier trials that count as good.
-    #[schemars(range(min = 0.01, max = 0.9))]
-    pub gamma: f64,
-    /// Number of candidates drawn close to the good trials; the most promising one is run.
-    #[schemars(range(min = 1, max = 1000))]
-    pub candidates: u64,
-}
-
-impl Default for Tpe {
-    fn default() -> Self {
-        Self { startup_trials: 10, gamma: 0.15, candidates: 24 }
+settings! {
+    /// Tree-structured Parzen estimator: the first trials are drawn as with method `random`, later ones close to the best earlier
+    /// trials and far from the others.
+    pub struct Tpe {
+        /// Number of random trials at the start.
+        #[schemars(range(min = 1, max = 1000))]
+        pub startup_trials: u64 = 10,
+        /// Fraction of the earlier trials that count as good.
+        #[schemars(range(min = 0.01, max = 0.9))]
+        pub gamma: f64 = 0.15,
+        /// Number of candidates drawn close to the good trials; the most promising one is run.
+        #[schemars(range(min = 1, max = 1000))]
+        pub candidates: u64 = 24,
     }
 }
 

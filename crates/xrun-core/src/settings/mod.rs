@@ -2,6 +2,7 @@
 
 pub mod backbone;
 pub mod command;
+pub mod defaults;
 pub mod early_stopping;
 pub mod kinds;
 pub mod limits;

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::settings;
+
 crate::settings::kinds::kinds! {
     /// Learning-rate schedule.
     pub enum Schedule {
@@ -21,64 +23,42 @@ pub struct Constant {
     pub warmup_steps: u64,
 }
 
-/// Cosine decay after a linear warm-up (Loshchilov and Hutter 2017).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Cosine {
-    /// Steps of linear warm-up from zero, in each stage of the pipeline.
-    pub warmup_steps: u64,
-    /// Learning rate of the last step, as a fraction of the optimiser's.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_lr_fraction: f64,
-    /// Restart the decay in each stage of the pipeline; `qat-language-model` has two, pretraining and quantised steps, and the
-    /// second starts with a new optimiser. `false` decays once over all steps and repeats only the warm-up.
-    pub per_stage: bool,
-}
-
-impl Default for Cosine {
-    fn default() -> Self {
-        Self { warmup_steps: 0, final_lr_fraction: 0.0, per_stage: true }
+settings! {
+    /// Cosine decay after a linear warm-up (Loshchilov and Hutter 2017).
+    pub struct Cosine {
+        /// Steps of linear warm-up from zero, in each stage of the pipeline.
+        pub warmup_steps: u64 = 0,
+        /// Learning rate of the last step, as a fraction of the optimiser's.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub final_lr_fraction: f64 = 0.0,
+        /// Restart the decay in each stage of the pipeline; `qat-language-model` has two, pretraining and quantised steps, and the
+        /// second starts with a new optimiser. `false` decays once over all steps and repeats only the warm-up.
+        pub per_stage: bool = true,
     }
-}
 
-/// Linear decay after a linear warm-up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Linear {
-    /// Steps of linear warm-up from zero, in each stage of the pipeline.
-    pub warmup_steps: u64,
-    /// Learning rate of the last step, as a fraction of the optimiser's.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_lr_fraction: f64,
-    /// Restart the decay in each stage of the pipeline. `false` decays once over all steps and repeats only the warm-up.
-    pub per_stage: bool,
-}
-
-impl Default for Linear {
-    fn default() -> Self {
-        Self { warmup_steps: 0, final_lr_fraction: 0.0, per_stage: true }
+    /// Linear decay after a linear warm-up.
+    pub struct Linear {
+        /// Steps of linear warm-up from zero, in each stage of the pipeline.
+        pub warmup_steps: u64 = 0,
+        /// Learning rate of the last step, as a fraction of the optimiser's.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub final_lr_fraction: f64 = 0.0,
+        /// Restart the decay in each stage of the pipeline. `false` decays once over all steps and repeats only the warm-up.
+        pub per_stage: bool = true,
     }
-}
 
-/// Linear warm-up, constant rate, and linear decay at the end (Hu et al. 2024, MiniCPM).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct WarmUpStableDecay {
-    /// Steps of linear warm-up from zero, in each stage of the pipeline.
-    pub warmup_steps: u64,
-    /// Fraction of the steps in the final decay.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub decay_fraction: f64,
-    /// Learning rate of the last step, as a fraction of the optimiser's.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_lr_fraction: f64,
-    /// Decay at the end of each stage of the pipeline. `false` decays once at the end of all steps and repeats only the warm-up.
-    pub per_stage: bool,
-}
-
-impl Default for WarmUpStableDecay {
-    fn default() -> Self {
-        Self { warmup_steps: 0, decay_fraction: 0.1, final_lr_fraction: 0.0, per_stage: true }
+    /// Linear warm-up, constant rate, and linear decay at the end (Hu et al. 2024, MiniCPM).
+    pub struct WarmUpStableDecay {
+        /// Steps of linear warm-up from zero, in each stage of the pipeline.
+        pub warmup_steps: u64 = 0,
+        /// Fraction of the steps in the final decay.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub decay_fraction: f64 = 0.1,
+        /// Learning rate of the last step, as a fraction of the optimiser's.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub final_lr_fraction: f64 = 0.0,
+        /// Decay at the end of each stage of the pipeline. `false` decays once at the end of all steps and repeats only the warm-up.
+        pub per_stage: bool = true,
     }
 }
 

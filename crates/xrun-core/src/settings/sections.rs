@@ -9,47 +9,35 @@ use serde::{Deserialize, Serialize};
 pub use super::early_stopping::EarlyStopping;
 pub use super::limits::{LIMITS_OF_KINDS, Limits, MICRO_BATCH_SIZE};
 pub use super::schedule::{Constant, Cosine, Linear, Schedule, WarmUpStableDecay};
+use crate::settings;
 use crate::units::{Bytes, Span};
 
-/// Name, seed and device of the experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ExperimentInfo {
-    /// Name of the directory below `results/`. Letters, digits, `-`, `_` and `.`. Default: the file's name.
-    #[schemars(length(min = 1, max = 80), regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
-    pub name: String,
-    /// One sentence for listings and the report.
-    #[schemars(length(max = 2000))]
-    pub description: String,
-    /// Seed of weights, data order, augmentation and generated data. On the CPU, runs with the same seed are bit-identical.
-    pub seed: u32,
-    /// `auto` (the first GPU that works, otherwise the CPU), `cpu`, `cuda`, `cuda:1` or `vulkan`.
-    #[schemars(regex(pattern = "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$"))]
-    pub device: String,
-    /// Store the output of `git diff` of the current directory in `manifest.json`, at most 1 MiB, so that the code can be
-    /// restored. `false` omits it: everyone who receives the result can read it.
-    pub patch: bool,
-    /// Write TensorBoard event files during the run, for `tensorboard --logdir results`. A finished run can be exported
-    /// instead. Has no effect on `[pipeline.command]`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub tensorboard: bool,
+settings! {
+    /// Name, seed and device of the experiment.
+    pub struct ExperimentInfo {
+        /// Name of the directory below `results/`. Letters, digits, `-`, `_` and `.`. Default: the file's name.
+        #[schemars(length(min = 1, max = 80), regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
+        pub name: String = String::new(),
+        /// One sentence for listings and the report.
+        #[schemars(length(max = 2000))]
+        pub description: String = String::new(),
+        /// Seed of weights, data order, augmentation and generated data. On the CPU, runs with the same seed are bit-identical.
+        pub seed: u32 = 0,
+        /// `auto` (the first GPU that works, otherwise the CPU), `cpu`, `cuda`, `cuda:1` or `vulkan`.
+        #[schemars(regex(pattern = "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$"))]
+        pub device: String = "auto".into(),
+        /// Store the output of `git diff` of the current directory in `manifest.json`, at most 1 MiB, so that the code can be
+        /// restored. `false` omits it: everyone who receives the result can read it.
+        pub patch: bool = true,
+        /// Write TensorBoard event files during the run, for `tensorboard --logdir results`. A finished run can be exported
+        /// instead. Has no effect on `[pipeline.command]`.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub tensorboard: bool = false,
+    }
 }
 
 /// Keys of trackers, which change neither numbers nor memory.
 pub const TRACKERS: &[&str] = &["experiment.tensorboard"];
-
-impl Default for ExperimentInfo {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            description: String::new(),
-            seed: 0,
-            device: "auto".into(),
-            patch: true,
-            tensorboard: false,
-        }
-    }
-}
 
 /// Use of the device. `experiment.device` selects it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -109,34 +97,22 @@ impl CpuKernels {
     }
 }
 
-/// Release of free memory: when and how. The result records the time that it takes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Cleanup {
-    /// Steps between two cleanups in training; 0: none. Cleanups after epochs and validations go on unless `after_epoch` and
-    /// `after_validation` are off. Every tenth step costs little time.
-    pub every_steps: u64,
-    /// Clean up after each validation, which often leaves the most free memory.
-    pub after_validation: bool,
-    /// Clean up after each epoch.
-    pub after_epoch: bool,
-    /// Actions of a cleanup, in order. `caches` is not a default, because the caches would be filled again.
-    #[schemars(length(max = 3))]
-    pub actions: Vec<CleanupAction>,
-    /// Fraction of the cap down to which the action `caches` evicts.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub cache_low_water: f64,
-}
-
-impl Default for Cleanup {
-    fn default() -> Self {
-        Self {
-            every_steps: 10,
-            after_validation: true,
-            after_epoch: true,
-            actions: vec![CleanupAction::DevicePool, CleanupAction::Heap],
-            cache_low_water: 0.5,
-        }
+settings! {
+    /// Release of free memory: when and how. The result records the time that it takes.
+    pub struct Cleanup {
+        /// Steps between two cleanups in training; 0: none. Cleanups after epochs and validations go on unless `after_epoch` and
+        /// `after_validation` are off. Every tenth step costs little time.
+        pub every_steps: u64 = 10,
+        /// Clean up after each validation, which often leaves the most free memory.
+        pub after_validation: bool = true,
+        /// Clean up after each epoch.
+        pub after_epoch: bool = true,
+        /// Actions of a cleanup, in order. `caches` is not a default, because the caches would be filled again.
+        #[schemars(length(max = 3))]
+        pub actions: Vec<CleanupAction> = vec![CleanupAction::DevicePool, CleanupAction::Heap],
+        /// Fraction of the cap down to which the action `caches` evicts.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub cache_low_water: f64 = 0.5,
     }
 }
 
@@ -166,73 +142,65 @@ impl CleanupAction {
     }
 }
 
-/// Validation on held-out data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Validation {
-    /// Steps between two validations; 0 uses `every_epochs` alone.
-    pub every_steps: u64,
-    /// Epochs between two validations; 0 uses `every_steps` alone. The last step is always validated unless both are 0.
-    pub every_epochs: u64,
-    /// Validate before the first step, as a baseline.
-    pub at_start: bool,
-    /// Number of batches in a validation, the same ones each time; a batch of few-shot detection is an episode.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub batches: usize,
-    /// Number of images of the last validation in the report, with the predictions drawn in.
-    #[schemars(range(min = 0, max = 64))]
-    pub images: usize,
-}
-
-impl Default for Validation {
-    fn default() -> Self {
-        Self { every_steps: 0, every_epochs: 1, at_start: true, batches: 10, images: 6 }
+settings! {
+    /// Validation on held-out data.
+    pub struct Validation {
+        /// Steps between two validations; 0 uses `every_epochs` alone.
+        pub every_steps: u64 = 0,
+        /// Epochs between two validations; 0 uses `every_steps` alone. The last step is always validated unless both are 0.
+        pub every_epochs: u64 = 1,
+        /// Validate before the first step, as a baseline.
+        pub at_start: bool = true,
+        /// Number of batches in a validation, the same ones each time; a batch of few-shot detection is an episode.
+        #[schemars(range(min = 1, max = 1_000_000))]
+        pub batches: usize = 10,
+        /// Number of images of the last validation in the report, with the predictions drawn in.
+        #[schemars(range(min = 0, max = 64))]
+        pub images: usize = 6,
     }
-}
 
-/// Length and procedure of the training.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Training {
-    /// Number of passes over the data.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub epochs: u64,
-    /// Maximum number of optimiser steps, where `epochs` would take more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub max_steps: Option<u64>,
-    /// Time after which the run saves a checkpoint and stops, for clusters with a time limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_limit: Option<Span>,
-    /// Number of items in a batch, such as the sequences of a language model. `limits.batch_size` bounds those on the device at
-    /// once. An error for pipelines with episodes, whose own keys set the size. Default: the pipeline's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65536))]
-    pub batch_size: Option<usize>,
-    /// Number of batches per optimiser step (gradient accumulation). Losses are summed over tokens or objects and divided by
-    /// their number in the whole step, so that several batches train like one large batch.
-    #[schemars(range(min = 1, max = 4096))]
-    pub gradient_accumulation: usize,
-    /// Maximum L2 norm over all gradients, to which they are scaled down; absent means no clipping. In a sandwich step of
-    /// `qat-language-model` each precision is clipped separately.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1e-9, max = 1e9))]
-    pub clip_norm: Option<f64>,
-    /// Initial weights in place of random ones: a run (its best checkpoint), a checkpoint directory, or a file of weights of the
-    /// same model. Optimiser and schedule start from zero. Not needed to resume a run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub initial_weights: Option<String>,
-    /// Recompute activations in the backward pass instead of saving them: less memory, more time.
-    pub activation_checkpointing: bool,
-    /// Ends the run when the validation metric no longer improves. This counts as success: outcome `stopped_early`, exit
-    /// code 0.
-    #[serde(skip_serializing_if = "crate::settings::is_default")]
-    pub early_stopping: EarlyStopping,
-    /// Mildest verdict on training that makes a completed run fail with exit code 6; `never` by default.
-    #[serde(skip_serializing_if = "crate::settings::is_default")]
-    pub fail_on: TrainingFailOn,
-    /// Learning-rate schedule.
-    pub schedule: Schedule,
+    /// Length and procedure of the training.
+    pub struct Training {
+        /// Number of passes over the data.
+        #[schemars(range(min = 1, max = 1_000_000))]
+        pub epochs: u64 = 1,
+        /// Maximum number of optimiser steps, where `epochs` would take more.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1))]
+        pub max_steps: Option<u64> = None,
+        /// Time after which the run saves a checkpoint and stops, for clusters with a time limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub time_limit: Option<Span> = None,
+        /// Number of items in a batch, such as the sequences of a language model. `limits.batch_size` bounds those on the device at
+        /// once. An error for pipelines with episodes, whose own keys set the size. Default: the pipeline's own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 65536))]
+        pub batch_size: Option<usize> = None,
+        /// Number of batches per optimiser step (gradient accumulation). Losses are summed over tokens or objects and divided by
+        /// their number in the whole step, so that several batches train like one large batch.
+        #[schemars(range(min = 1, max = 4096))]
+        pub gradient_accumulation: usize = 1,
+        /// Maximum L2 norm over all gradients, to which they are scaled down; absent means no clipping. In a sandwich step of
+        /// `qat-language-model` each precision is clipped separately.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1e-9, max = 1e9))]
+        pub clip_norm: Option<f64> = None,
+        /// Initial weights in place of random ones: a run (its best checkpoint), a checkpoint directory, or a file of weights of the
+        /// same model. Optimiser and schedule start from zero. Not needed to resume a run.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub initial_weights: Option<String> = None,
+        /// Recompute activations in the backward pass instead of saving them: less memory, more time.
+        pub activation_checkpointing: bool = false,
+        /// Ends the run when the validation metric no longer improves. This counts as success: outcome `stopped_early`, exit
+        /// code 0.
+        #[serde(skip_serializing_if = "crate::settings::is_default")]
+        pub early_stopping: EarlyStopping = EarlyStopping::default(),
+        /// Mildest verdict on training that makes a completed run fail with exit code 6; `never` by default.
+        #[serde(skip_serializing_if = "crate::settings::is_default")]
+        pub fail_on: TrainingFailOn = TrainingFailOn::Never,
+        /// Learning-rate schedule.
+        pub schedule: Schedule = Schedule::Constant(Constant::default()),
+    }
 }
 
 /// Mildest verdict on training that fails a run.
@@ -274,61 +242,35 @@ impl Training {
     }
 }
 
-impl Default for Training {
-    fn default() -> Self {
-        Self {
-            epochs: 1,
-            max_steps: None,
-            time_limit: None,
-            batch_size: None,
-            gradient_accumulation: 1,
-            clip_norm: None,
-            initial_weights: None,
-            activation_checkpointing: false,
-            early_stopping: EarlyStopping::default(),
-            fail_on: TrainingFailOn::Never,
-            schedule: Schedule::Constant(Constant::default()),
-        }
+settings! {
+    /// Saving of checkpoints.
+    pub struct Checkpoint {
+        /// Steps between two checkpoints; 0 saves only when the run ends or is stopped.
+        pub every_steps: u64 = 100,
+        /// Number of newest checkpoints to keep, in addition to the best one.
+        #[schemars(range(min = 1, max = 1000))]
+        pub keep_last: usize = 1,
+        /// Validation metric that selects the best checkpoint; if absent, the pipeline's first metric.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub best: Option<String> = None,
     }
-}
 
-/// Saving of checkpoints.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Checkpoint {
-    /// Steps between two checkpoints; 0 saves only when the run ends or is stopped.
-    pub every_steps: u64,
-    /// Number of newest checkpoints to keep, in addition to the best one.
-    #[schemars(range(min = 1, max = 1000))]
-    pub keep_last: usize,
-    /// Validation metric that selects the best checkpoint; if absent, the pipeline's first metric.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub best: Option<String>,
-}
-
-impl Default for Checkpoint {
-    fn default() -> Self {
-        Self { every_steps: 100, keep_last: 1, best: None }
+    /// Measurement and judgement of memory.
+    pub struct Memory {
+        /// Steps between two memory samples, taken between steps; 0 samples only at the start, epochs, validations, cleanups and
+        /// the end.
+        pub every_steps: u64 = 1,
+        /// Number of samples between two readings of the slower sources (container, driver, components of RSS). The components of
+        /// RSS are read only while that takes less than 0.1 % of the time, or always if this is 1.
+        #[schemars(range(min = 1, max = 1_000_000))]
+        pub components_every_samples: u64 = 20,
+        /// Run a few steps in another process before the run, to forecast its memory. The measurement is cached.
+        pub probe: bool = true,
+        /// Mildest verdict that makes a completed run fail with exit code 6.
+        pub fail_on: FailOn = FailOn::Never,
+        /// Smallest total growth that a verdict calls growth.
+        pub growth_min: Bytes = Bytes::mebibytes(16),
     }
-}
-
-/// Measurement and judgement of memory.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Memory {
-    /// Steps between two memory samples, taken between steps; 0 samples only at the start, epochs, validations, cleanups and
-    /// the end.
-    pub every_steps: u64,
-    /// Number of samples between two readings of the slower sources (container, driver, components of RSS). The components of
-    /// RSS are read only while that takes less than 0.1 % of the time, or always if this is 1.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub components_every_samples: u64,
-    /// Run a few steps in another process before the run, to forecast its memory. The measurement is cached.
-    pub probe: bool,
-    /// Mildest verdict that makes a completed run fail with exit code 6.
-    pub fail_on: FailOn,
-    /// Smallest total growth that a verdict calls growth.
-    pub growth_min: Bytes,
 }
 
 /// Mildest verdict that fails a run.
@@ -361,18 +303,6 @@ impl FailOn {
     }
 }
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            every_steps: 1,
-            components_every_samples: 20,
-            probe: true,
-            fail_on: FailOn::Never,
-            growth_min: Bytes::mebibytes(16),
-        }
-    }
-}
-
 crate::settings::kinds::kinds! {
     /// Optimiser.
     pub enum Optimizer {
@@ -381,39 +311,26 @@ crate::settings::kinds::kinds! {
     }
 }
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter 2019).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct AdamW {
-    /// Learning rate, before the schedule.
-    #[schemars(range(min = 0.0, max = 1e3))]
-    pub learning_rate: f64,
-    /// Decay of the running mean of gradients (β₁).
-    #[schemars(range(min = 0.0, max = 0.999_999))]
-    pub beta_1: f64,
-    /// Decay of the running mean of squared gradients (β₂).
-    #[schemars(range(min = 0.0, max = 0.999_999_9))]
-    pub beta_2: f64,
-    /// Term added to the denominator for numerical stability.
-    #[schemars(range(min = 1e-16, max = 1.0))]
-    pub epsilon: f64,
-    /// Weight decay: a step subtracts this fraction of each weight, times the learning rate.
-    #[schemars(range(min = 0.0, max = 1e3))]
-    pub weight_decay: f64,
-    /// Parameters that weight decay applies to.
-    pub decay_parameters: Decay,
-}
-
-impl Default for AdamW {
-    fn default() -> Self {
-        Self {
-            learning_rate: 1e-3,
-            beta_1: 0.9,
-            beta_2: 0.999,
-            epsilon: 1e-8,
-            weight_decay: 0.01,
-            decay_parameters: Decay::Matrices,
-        }
+settings! {
+    /// Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+    pub struct AdamW {
+        /// Learning rate, before the schedule.
+        #[schemars(range(min = 0.0, max = 1e3))]
+        pub learning_rate: f64 = 1e-3,
+        /// Decay of the running mean of gradients (β₁).
+        #[schemars(range(min = 0.0, max = 0.999_999))]
+        pub beta_1: f64 = 0.9,
+        /// Decay of the running mean of squared gradients (β₂).
+        #[schemars(range(min = 0.0, max = 0.999_999_9))]
+        pub beta_2: f64 = 0.999,
+        /// Term added to the denominator for numerical stability.
+        #[schemars(range(min = 1e-16, max = 1.0))]
+        pub epsilon: f64 = 1e-8,
+        /// Weight decay: a step subtracts this fraction of each weight, times the learning rate.
+        #[schemars(range(min = 0.0, max = 1e3))]
+        pub weight_decay: f64 = 0.01,
+        /// Parameters that weight decay applies to.
+        pub decay_parameters: Decay = Decay::Matrices,
     }
 }
 
@@ -428,34 +345,22 @@ pub enum Decay {
     All,
 }
 
-/// Stochastic gradient descent with momentum.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sgd {
-    /// Learning rate, before the schedule.
-    #[schemars(range(min = 0.0, max = 1e3))]
-    pub learning_rate: f64,
-    /// Fraction of the previous update that is added to the next one; 0 disables momentum.
-    #[schemars(range(min = 0.0, max = 0.999_999))]
-    pub momentum: f64,
-    /// Nesterov's accelerated gradient (1983). Needs momentum.
-    pub nesterov: bool,
-    /// L2 penalty added to the gradient.
-    #[schemars(range(min = 0.0, max = 1e3))]
-    pub weight_decay: f64,
-    /// Parameters that weight decay applies to.
-    pub decay_parameters: Decay,
-}
-
-impl Default for Sgd {
-    fn default() -> Self {
-        Self {
-            learning_rate: 0.01,
-            momentum: 0.9,
-            nesterov: false,
-            weight_decay: 0.0,
-            decay_parameters: Decay::Matrices,
-        }
+settings! {
+    /// Stochastic gradient descent with momentum.
+    pub struct Sgd {
+        /// Learning rate, before the schedule.
+        #[schemars(range(min = 0.0, max = 1e3))]
+        pub learning_rate: f64 = 0.01,
+        /// Fraction of the previous update that is added to the next one; 0 disables momentum.
+        #[schemars(range(min = 0.0, max = 0.999_999))]
+        pub momentum: f64 = 0.9,
+        /// Nesterov's accelerated gradient (1983). Needs momentum.
+        pub nesterov: bool = false,
+        /// L2 penalty added to the gradient.
+        #[schemars(range(min = 0.0, max = 1e3))]
+        pub weight_decay: f64 = 0.0,
+        /// Parameters that weight decay applies to.
+        pub decay_parameters: Decay = Decay::Matrices,
     }
 }
 

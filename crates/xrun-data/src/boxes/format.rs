@@ -44,48 +44,34 @@ pub trait DirectorySettings: SettingsTable {
 #[macro_export]
 macro_rules! directory_settings {
     ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $key:ident: $type:ty = $default:expr,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-        #[serde(deny_unknown_fields, default)]
-        pub struct $name {
-            /// The directory. Relative to this file. `${NAME}` and `${NAME:-default}` stand for environment variables.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            pub path: Option<String>,
-            $($(#[$of])* pub $key: $type,)*
-            /// Treatment of the orientation that an image states in EXIF, as phones write it. Boxes and sizes in the
-            /// annotations are those of the resulting image.
-            pub exif_orientation: $crate::reading::orientation::ExifOrientation,
-            /// Names of the classes that few-shot detection holds out for validation: never trained on, not even as
-            /// background. Images that show them are not used in training, as long as a training class has two others. Without any,
-            /// the detector is an ordinary one.
-            #[schemars(length(max = 10_000))]
-            pub validation_classes: Vec<String>,
-            /// Names of the classes to train on. Default: all that are not held out.
-            #[schemars(length(max = 10_000))]
-            pub train_classes: Vec<String>,
-            /// Treatment of broken images, annotations that cannot be read, boxes outside the image, boxes that an image
-            /// has twice and unknown classes. An image that is complete but cannot be decoded is found only when it is used;
-            /// it ends the run in either case.
-            pub on_invalid: $crate::reading::invalid::OnInvalid,
-            /// Follow symlinks that lead out of `path`, as long as they lead into `link_root`.
-            pub follow_links: bool,
-            /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the images.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            pub link_root: Option<String>,
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self {
-                    path: None,
-                    $($key: $default,)*
-                    exif_orientation: $crate::reading::orientation::ExifOrientation::Apply,
-                    validation_classes: Vec::new(),
-                    train_classes: Vec::new(),
-                    on_invalid: $crate::reading::invalid::OnInvalid::Fail,
-                    follow_links: false,
-                    link_root: None,
-                }
+        xrun_core::settings! {
+            $(#[$meta])*
+            pub struct $name {
+                /// The directory. Relative to this file. `${NAME}` and `${NAME:-default}` stand for environment variables.
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub path: Option<String> = None,
+                $($(#[$of])* pub $key: $type = $default,)*
+                /// Treatment of the orientation that an image states in EXIF, as phones write it. Boxes and sizes in the
+                /// annotations are those of the resulting image.
+                pub exif_orientation: $crate::reading::orientation::ExifOrientation =
+                    $crate::reading::orientation::ExifOrientation::Apply,
+                /// Names of the classes that few-shot detection holds out for validation: never trained on, not even as
+                /// background. Images that show them are not used in training, as long as a training class has two others. Without any,
+                /// the detector is an ordinary one.
+                #[schemars(length(max = 10_000))]
+                pub validation_classes: Vec<String> = Vec::new(),
+                /// Names of the classes to train on. Default: all that are not held out.
+                #[schemars(length(max = 10_000))]
+                pub train_classes: Vec<String> = Vec::new(),
+                /// Treatment of broken images, annotations that cannot be read, boxes outside the image, boxes that an image
+                /// has twice and unknown classes. An image that is complete but cannot be decoded is found only when it is used;
+                /// it ends the run in either case.
+                pub on_invalid: $crate::reading::invalid::OnInvalid = $crate::reading::invalid::OnInvalid::Fail,
+                /// Follow symlinks that lead out of `path`, as long as they lead into `link_root`.
+                pub follow_links: bool = false,
+                /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the images.
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub link_root: Option<String> = None,
             }
         }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reading::invalid::OnInvalid;
 use crate::tokenizer::Vocabulary;
+use xrun_core::settings;
 use xrun_core::units::Bytes;
 
 pub(super) const SECTION: &str = "dataset.question-answers";
@@ -32,69 +33,49 @@ impl Default for LoaderSettings {
     }
 }
 
-/// Questions whose answers are parts of a paragraph: a JSON file in the format of SQuAD v1.1 (Rajpurkar et al. 2016),
-/// or a generated one of the same format. Memory holds an index of the file; examples are read and tokenised when they
-/// are needed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct QuestionAnswers {
-    /// Source of the data. `generated` needs nothing.
-    pub source: Source,
-    /// The file, for `source = "file"`, such as `dev-v1.1.json`. Relative to this file. `${NAME}` and
-    /// `${NAME:-default}` stand for environment variables.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// A second file to validate with. Default: articles of `path` are held out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation_path: Option<String>,
-    /// The share of the articles that are held out for validation, the last ones of the file.
-    #[schemars(range(min = 0.001, max = 0.9))]
-    pub validation_fraction: f64,
-    /// Treatment of answers that are not where the file says.
-    pub on_invalid: OnInvalid,
-    /// GPT-2's `encoder.json`. Needs `merges`. Default: a byte-level vocabulary is learnt from the training articles.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub encoder: Option<String>,
-    /// GPT-2's `vocab.bpe`. Needs `encoder`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub merges: Option<String>,
-    /// Tokens of the vocabulary that is learnt where `encoder` names none: 256 bytes, the end of text, and merges.
-    #[schemars(range(min = 257, max = 65536))]
-    pub vocabulary_size: usize,
-    /// Tokenise all examples before the first step and keep them, as scripts that preprocess a whole data set do. The
-    /// examples are the same; the plan shows their size.
-    pub preprocess_all: bool,
-    /// Bytes of tokenised examples kept for reuse; the least recently used is evicted first. 0 keeps none.
-    pub example_cache: Bytes,
-    /// Tokens between the beginnings of two windows of a held-out question's context that does not fit into a sequence;
-    /// at most half a window. SQuAD's own baselines call it `doc_stride`.
-    #[schemars(range(min = 1, max = 65536))]
-    pub window_stride: usize,
-    /// The maximum number of windows of a context that a validation uses: those that share most words with the
-    /// question. The model answers in each; the answer with the highest likelihood counts.
-    #[schemars(range(min = 1, max = 4096))]
-    pub validation_windows: usize,
-    /// Settings of the generated set, for `source = "generated"`.
-    pub generated: Generated,
-}
-
-impl Default for QuestionAnswers {
-    fn default() -> Self {
-        Self {
-            source: Source::Generated,
-            path: None,
-            validation_path: None,
-            validation_fraction: 0.1,
-            on_invalid: OnInvalid::Fail,
-            encoder: None,
-            merges: None,
-            vocabulary_size: 512,
-            preprocess_all: false,
-            example_cache: Bytes::mebibytes(1),
-            window_stride: 128,
-            validation_windows: 16,
-            generated: Generated::default(),
-        }
+settings! {
+    /// Questions whose answers are parts of a paragraph: a JSON file in the format of SQuAD v1.1 (Rajpurkar et al. 2016),
+    /// or a generated one of the same format. Memory holds an index of the file; examples are read and tokenised when they
+    /// are needed.
+    pub struct QuestionAnswers {
+        /// Source of the data. `generated` needs nothing.
+        pub source: Source = Source::Generated,
+        /// The file, for `source = "file"`, such as `dev-v1.1.json`. Relative to this file. `${NAME}` and
+        /// `${NAME:-default}` stand for environment variables.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub path: Option<String> = None,
+        /// A second file to validate with. Default: articles of `path` are held out.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub validation_path: Option<String> = None,
+        /// The share of the articles that are held out for validation, the last ones of the file.
+        #[schemars(range(min = 0.001, max = 0.9))]
+        pub validation_fraction: f64 = 0.1,
+        /// Treatment of answers that are not where the file says.
+        pub on_invalid: OnInvalid = OnInvalid::Fail,
+        /// GPT-2's `encoder.json`. Needs `merges`. Default: a byte-level vocabulary is learnt from the training articles.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub encoder: Option<String> = None,
+        /// GPT-2's `vocab.bpe`. Needs `encoder`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub merges: Option<String> = None,
+        /// Tokens of the vocabulary that is learnt where `encoder` names none: 256 bytes, the end of text, and merges.
+        #[schemars(range(min = 257, max = 65536))]
+        pub vocabulary_size: usize = 512,
+        /// Tokenise all examples before the first step and keep them, as scripts that preprocess a whole data set do. The
+        /// examples are the same; the plan shows their size.
+        pub preprocess_all: bool = false,
+        /// Bytes of tokenised examples kept for reuse; the least recently used is evicted first. 0 keeps none.
+        pub example_cache: Bytes = Bytes::mebibytes(1),
+        /// Tokens between the beginnings of two windows of a held-out question's context that does not fit into a sequence;
+        /// at most half a window. SQuAD's own baselines call it `doc_stride`.
+        #[schemars(range(min = 1, max = 65536))]
+        pub window_stride: usize = 128,
+        /// The maximum number of windows of a context that a validation uses: those that share most words with the
+        /// question. The model answers in each; the answer with the highest likelihood counts.
+        #[schemars(range(min = 1, max = 4096))]
+        pub validation_windows: usize = 16,
+        /// Settings of the generated set, for `source = "generated"`.
+        pub generated: Generated = Generated::default(),
     }
 }
 
@@ -122,25 +103,19 @@ pub enum Source {
     File,
 }
 
-/// A generated set: articles about made-up towns, whose sentences say who has which trade and likes what.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Generated {
-    /// Articles.
-    #[schemars(range(min = 2, max = 100_000))]
-    pub articles: usize,
-    /// Paragraphs of each article.
-    #[schemars(range(min = 1, max = 1000))]
-    pub paragraphs_per_article: usize,
-    /// Sentences of each paragraph, each about another person.
-    #[schemars(range(min = 1, max = 8))]
-    pub sentences_per_paragraph: usize,
-    /// Seed of the generated set; the experiment's seed does not change it.
-    pub seed: u32,
-}
-
-impl Default for Generated {
-    fn default() -> Self {
-        Self { articles: 40, paragraphs_per_article: 10, sentences_per_paragraph: 2, seed: 0 }
+settings! {
+    /// A generated set: articles about made-up towns, whose sentences say who has which trade and likes what.
+    pub struct Generated {
+        /// Articles.
+        #[schemars(range(min = 2, max = 100_000))]
+        pub articles: usize = 40,
+        /// Paragraphs of each article.
+        #[schemars(range(min = 1, max = 1000))]
+        pub paragraphs_per_article: usize = 10,
+        /// Sentences of each paragraph, each about another person.
+        #[schemars(range(min = 1, max = 8))]
+        pub sentences_per_paragraph: usize = 2,
+        /// Seed of the generated set; the experiment's seed does not change it.
+        pub seed: u32 = 0,
     }
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::reading::invalid::OnInvalid;
+use xrun_core::settings;
 use xrun_core::units::Bytes;
 
 pub(super) const SECTION: &str = "dataset.sound-clips";
@@ -35,62 +36,43 @@ impl Default for LoaderSettings {
     }
 }
 
-/// Short sound clips, each of one class: a directory in the layout of ESC-50 (Piczak 2015), or a generated one of the same
-/// layout. Clips are read and turned into log-mel spectra when they are needed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SoundClips {
-    /// Source of the data.
-    pub source: Source,
-    /// The directory, for `source = "directory"`: `meta/esc50.csv` or `meta.csv`, and the clips in `audio/`. Relative to this
-    /// file. `${NAME}` and `${NAME:-default}` stand for environment variables.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// The length of a clip that a model sees, in seconds. Zeros are appended to shorter clips, and the end of longer ones
-    /// is not used.
-    #[schemars(range(min = 0.1, max = 60.0))]
-    pub clip_seconds: f64,
-    /// The clips of this fold are held out for validation; the other folds are trained on. Clips of one recording are in
-    /// one fold.
-    pub validation_fold: u32,
-    /// Bytes of log-mel spectra of clips kept for reuse; the least recently used is evicted first. 0 keeps none.
-    pub clip_cache: Bytes,
-    /// Bytes of outputs of a frozen encoder kept on the host for reuse; the least recently used is evicted first. 0 keeps
-    /// none.
-    pub embedding_cache: Bytes,
-    /// Type of the outputs of a frozen encoder that are kept on the host.
-    pub embedding_dtype: EmbeddingDtype,
-    /// A safetensors file with the vectors that a model is to give for each class: `CATEGORY.prompt_embeds` of shape
-    /// [tokens, width] and `CATEGORY.pooled_prompt_embeds` of shape [width]. Without it, vectors are drawn.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target_embeddings: Option<String>,
-    /// Treatment of clips that cannot be read and of invalid lines of the table.
-    pub on_invalid: OnInvalid,
-    /// Follow symlinks that lead out of the directory of `path`, as long as they lead into `link_root`.
-    pub follow_links: bool,
-    /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the clips.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub link_root: Option<String>,
-    /// Settings of the generated set, for `source = "generated"`.
-    pub generated: Generated,
-}
-
-impl Default for SoundClips {
-    fn default() -> Self {
-        Self {
-            source: Source::Generated,
-            path: None,
-            clip_seconds: 1.0,
-            validation_fold: 5,
-            clip_cache: Bytes::mebibytes(16),
-            embedding_cache: Bytes::mebibytes(8),
-            embedding_dtype: EmbeddingDtype::Float32,
-            target_embeddings: None,
-            on_invalid: OnInvalid::Fail,
-            follow_links: false,
-            link_root: None,
-            generated: Generated::default(),
-        }
+settings! {
+    /// Short sound clips, each of one class: a directory in the layout of ESC-50 (Piczak 2015), or a generated one of the same
+    /// layout. Clips are read and turned into log-mel spectra when they are needed.
+    pub struct SoundClips {
+        /// Source of the data.
+        pub source: Source = Source::Generated,
+        /// The directory, for `source = "directory"`: `meta/esc50.csv` or `meta.csv`, and the clips in `audio/`. Relative to this
+        /// file. `${NAME}` and `${NAME:-default}` stand for environment variables.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub path: Option<String> = None,
+        /// The length of a clip that a model sees, in seconds. Zeros are appended to shorter clips, and the end of longer ones
+        /// is not used.
+        #[schemars(range(min = 0.1, max = 60.0))]
+        pub clip_seconds: f64 = 1.0,
+        /// The clips of this fold are held out for validation; the other folds are trained on. Clips of one recording are in
+        /// one fold.
+        pub validation_fold: u32 = 5,
+        /// Bytes of log-mel spectra of clips kept for reuse; the least recently used is evicted first. 0 keeps none.
+        pub clip_cache: Bytes = Bytes::mebibytes(16),
+        /// Bytes of outputs of a frozen encoder kept on the host for reuse; the least recently used is evicted first. 0 keeps
+        /// none.
+        pub embedding_cache: Bytes = Bytes::mebibytes(8),
+        /// Type of the outputs of a frozen encoder that are kept on the host.
+        pub embedding_dtype: EmbeddingDtype = EmbeddingDtype::Float32,
+        /// A safetensors file with the vectors that a model is to give for each class: `CATEGORY.prompt_embeds` of shape
+        /// [tokens, width] and `CATEGORY.pooled_prompt_embeds` of shape [width]. Without it, vectors are drawn.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub target_embeddings: Option<String> = None,
+        /// Treatment of clips that cannot be read and of invalid lines of the table.
+        pub on_invalid: OnInvalid = OnInvalid::Fail,
+        /// Follow symlinks that lead out of the directory of `path`, as long as they lead into `link_root`.
+        pub follow_links: bool = false,
+        /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the clips.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub link_root: Option<String> = None,
+        /// Settings of the generated set, for `source = "generated"`.
+        pub generated: Generated = Generated::default(),
     }
 }
 
@@ -139,27 +121,21 @@ impl EmbeddingDtype {
     }
 }
 
-/// A generated set: a class is a timbre (flute, reed, bell, pluck, breath) and a modulation (steady, tremolo, vibrato, pulses,
-/// glide). Ten of the 25 classes are to be learnt, ten are public and make an encoder, five are heard in no training.
-/// Clips have 1 second at 16 kHz.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Generated {
-    /// Classes to be learnt. There are 10; the first 5 have all timbres and all modulations.
-    #[schemars(range(min = 2, max = 10))]
-    pub classes: usize,
-    /// Clips of each of them, of a fifth as many recordings, at least 5.
-    #[schemars(range(min = 5, max = 10_000))]
-    pub clips_per_class: usize,
-    /// Clips of each of the 10 public and the 5 unheard classes.
-    #[schemars(range(min = 5, max = 10_000))]
-    pub other_clips_per_class: usize,
-    /// Seed of the generated set; the experiment's seed does not change it.
-    pub seed: u32,
-}
-
-impl Default for Generated {
-    fn default() -> Self {
-        Self { classes: 10, clips_per_class: 50, other_clips_per_class: 50, seed: 0 }
+settings! {
+    /// A generated set: a class is a timbre (flute, reed, bell, pluck, breath) and a modulation (steady, tremolo, vibrato, pulses,
+    /// glide). Ten of the 25 classes are to be learnt, ten are public and make an encoder, five are heard in no training.
+    /// Clips have 1 second at 16 kHz.
+    pub struct Generated {
+        /// Classes to be learnt. There are 10; the first 5 have all timbres and all modulations.
+        #[schemars(range(min = 2, max = 10))]
+        pub classes: usize = 10,
+        /// Clips of each of them, of a fifth as many recordings, at least 5.
+        #[schemars(range(min = 5, max = 10_000))]
+        pub clips_per_class: usize = 50,
+        /// Clips of each of the 10 public and the 5 unheard classes.
+        #[schemars(range(min = 5, max = 10_000))]
+        pub other_clips_per_class: usize = 50,
+        /// Seed of the generated set; the experiment's seed does not change it.
+        pub seed: u32 = 0,
     }
 }

@@ -110,7 +110,6 @@ fn on_cpu<const D: usize>(
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
     let gradient = contiguous(memory(gradient));
     let mut parameter = writable(memory(parameter));
-    let is_first = moments.is_none();
     let [mut first, mut second] = match moments {
         Some(moments) => moments.map(|moment| writable(memory(moment))),
         None => [0, 1].map(|_| tensor(vec![0.0; values(&gradient).len()], shape(&gradient))),
@@ -119,11 +118,7 @@ fn on_cpu<const D: usize>(
     let moments =
         first.storage_mut::<f32>().par_chunks_mut(CHUNK).zip(second.storage_mut::<f32>().par_chunks_mut(CHUNK));
     chunks.zip(moments).for_each(|((parameter, gradient), (first, second))| {
-        if is_first {
-            begin(gradient, first, second, factors);
-        } else {
-            decay(gradient, first, second, factors);
-        }
+        decay(gradient, first, second, factors);
         apply(parameter, first, second, factors);
     });
     let tensor = Tensor::from_primitive::<Flex>;
@@ -133,19 +128,6 @@ fn on_cpu<const D: usize>(
 fn memory<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
     let tensor = tensor.try_into_primitive::<Flex>();
     tensor.unwrap_or_else(|error| unreachable!("parameters, gradients and moments are on the CPU: {error:?}"))
-}
-
-/// First moments of a parameter.
-fn begin(gradient: &[f32], first: &mut [f32], second: &mut [f32], factors: Factors) {
-    vectorize(
-        #[inline(always)]
-        || {
-            for ((gradient, first), second) in gradient.iter().zip(first).zip(second) {
-                *first = gradient * factors.news[0];
-                *second = gradient * gradient * factors.news[1];
-            }
-        },
-    )
 }
 
 fn decay(gradient: &[f32], first: &mut [f32], second: &mut [f32], factors: Factors) {

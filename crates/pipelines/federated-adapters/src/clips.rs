@@ -10,9 +10,8 @@ use half::f16;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
-use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger};
 use xrun_core::dataset::error::DataError;
-use xrun_core::settings::rung::Rung;
 use xrun_data::sound_clips::settings::EmbeddingDtype;
 use xrun_data::sound_clips::settings::LoaderSettings;
 use xrun_data::sound_clips::store::{ClipStore, LogMel};
@@ -131,11 +130,7 @@ pub fn embedding_cache(data: &LoaderSettings, clips: u64, numbers: u64) -> Buffe
     let key = format!("{}.embedding_cache", data.section);
     let cap = Cap { items: CLIPS_MAX, bytes: data.embedding_cache.0 };
     let working_set_bytes = clips * numbers * data.embedding_dtype.bytes();
-    Buffer::new("embedding_cache", Policy::Evict, cap)
-        .rung(Rung::Caches)
-        .because(format!("`{key}`"))
-        .key(key)
-        .working_set_bytes(working_set_bytes)
+    Buffer::cache("embedding_cache", key, cap, working_set_bytes)
 }
 
 impl ClipLoader {

@@ -42,6 +42,13 @@ impl Buffer {
         Self { name, policy, cap, key: None, because: String::new(), working_set_bytes: None, rung: None }
     }
 
+    /// Cache of which the dotted `key` sets the size; everything that could ever be in it has `working_set_bytes`.
+    pub fn cache(name: &'static str, key: impl Into<Cow<'static, str>>, cap: Cap, working_set_bytes: u64) -> Self {
+        let key = key.into();
+        let cache = Self::new(name, Policy::Evict, cap).rung(Rung::Caches).because(format!("`{key}`"));
+        cache.key(key).working_set_bytes(working_set_bytes)
+    }
+
     /// Sets the dotted key that sets the cap, such as `limits.frame_cache`.
     pub fn key(self, key: impl Into<Cow<'static, str>>) -> Self {
         Self { key: Some(key.into()), ..self }

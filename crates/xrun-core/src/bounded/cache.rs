@@ -82,15 +82,9 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
 
     /// Evicts down to a fraction of the present maximum; returns the bytes freed.
     pub fn evict_to_fraction(&self, share: f64) -> u64 {
-        let allowed = self.inner().registration.allowed().bytes;
-        self.evict_to((allowed as f64 * share) as u64)
-    }
-
-    /// Evicts until at most `bytes` remain; returns the bytes freed.
-    pub fn evict_to(&self, bytes: u64) -> u64 {
         let mut inner = self.inner();
-        let before = inner.bytes;
-        let target = Cap { bytes, ..inner.registration.cap() };
+        let (before, allowed) = (inner.bytes, inner.registration.allowed());
+        let target = Cap { bytes: (allowed.bytes as f64 * share) as u64, ..inner.registration.cap() };
         inner.evict_down_to(target);
         inner.report();
         before - inner.bytes
@@ -99,11 +93,6 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
     /// Counters since the cache was created.
     pub fn counters(&self) -> CacheCounters {
         self.inner().counters
-    }
-
-    /// Maximum contents.
-    pub fn cap(&self) -> Cap {
-        self.inner().registration.cap()
     }
 }
 
@@ -154,7 +143,7 @@ mod tests {
         assert_eq!((counters.hits, counters.misses, counters.evictions), (2, 1, 1));
         cache.insert("huge", Sized(101));
         assert_eq!(cache.counters().too_large, 1);
-        assert_eq!(cache.evict_to(50), 40);
+        assert_eq!(cache.evict_to_fraction(0.5), 40);
     }
 
     #[test]

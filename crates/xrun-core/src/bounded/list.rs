@@ -36,21 +36,6 @@ impl<T: DeepSize> CappedList<T> {
         self.registration.set(0, 0);
         std::mem::take(&mut self.items)
     }
-
-    /// Items in the order of insertion.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.items.iter()
-    }
-
-    /// Number of items.
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// `true` if there are no items.
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
 }
 
 #[cfg(test)]

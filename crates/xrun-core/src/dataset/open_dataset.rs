@@ -20,12 +20,6 @@ pub trait OpenDataset: Send + Sync + 'static {
     /// opened. `()` for none.
     type LoaderSettings: Default + 'static;
 
-    /// Number of samples in all splits.
-    fn sample_count(&self) -> u64;
-
-    /// SHA-256 over everything the samples are made from, in hexadecimal.
-    fn digest(&self) -> &str;
-
     /// Invalid items that were left out (`on_invalid = "skip"`).
     fn skipped(&self) -> InvalidItems {
         InvalidItems::default()

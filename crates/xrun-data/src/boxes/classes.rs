@@ -10,7 +10,6 @@ use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
 use super::library::{Library, Object};
-use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::BoundingBox;
 use xrun_core::dataset::split::Split;
 

@@ -12,10 +12,8 @@ use xrun_core::bounded::cache::ByteCache;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::dataset::split::Split;
-use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
 
@@ -47,11 +45,7 @@ impl Buffers {
         Self {
             index_bytes: index_bytes(library),
             class_tables: None,
-            cache: Buffer::new("frame_cache", Policy::Evict, cache)
-                .rung(Rung::Caches)
-                .key("limits.frame_cache")
-                .because("`limits.frame_cache`")
-                .working_set_bytes(decoded_bytes(library, validation_frames)),
+            cache: Buffer::cache("frame_cache", "limits.frame_cache", cache, decoded_bytes(library, validation_frames)),
             decoding: decoding_buffer(library.largest.as_ref().map(|largest| largest.bytes), "image", limits),
             index: Buffer::new("dataset_index", Policy::Refuse, index)
                 .because("names and boxes of the data set, and its annotations while it is opened"),

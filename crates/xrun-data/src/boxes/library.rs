@@ -34,6 +34,11 @@ pub struct Library {
 }
 
 impl Library {
+    /// Number of frames of all videos.
+    pub fn sample_count(&self) -> u64 {
+        self.videos.iter().map(|video| video.frames.len() as u64).sum()
+    }
+
     /// Returns whether a class is held out for validation; otherwise a detector is one of fixed classes.
     pub fn holds_out_classes(&self) -> bool {
         self.classes.iter().any(|class| class.split == Some(Split::Validation))

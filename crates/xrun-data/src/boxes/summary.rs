@@ -34,14 +34,6 @@ impl OpenDataset for Library {
     type Summary = BoxSummary;
     type LoaderSettings = LoaderSettings;
 
-    fn sample_count(&self) -> u64 {
-        self.videos.iter().map(|video| video.frames.len() as u64).sum()
-    }
-
-    fn digest(&self) -> &str {
-        &self.digest
-    }
-
     fn skipped(&self) -> InvalidItems {
         self.skipped.clone()
     }

@@ -4,7 +4,6 @@ use super::ExampleCounts;
 use super::library::Library;
 use crate::describe::splits;
 use xrun_core::dataset::description::Description;
-use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::units::pluralize;
 
 /// Examples, images, splits and lengths of texts.

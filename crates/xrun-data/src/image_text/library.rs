@@ -121,14 +121,6 @@ impl OpenDataset for Library {
     type Summary = ExampleCounts;
     type LoaderSettings = LoaderSettings;
 
-    fn sample_count(&self) -> u64 {
-        self.places.iter().map(|places| places.len() as u64).sum()
-    }
-
-    fn digest(&self) -> &str {
-        &self.digest
-    }
-
     fn skipped(&self) -> InvalidItems {
         self.skipped.clone()
     }
@@ -141,6 +133,11 @@ impl OpenDataset for Library {
 }
 
 impl Library {
+    /// Number of examples of all splits.
+    pub fn sample_count(&self) -> u64 {
+        self.places.iter().map(|places| places.len() as u64).sum()
+    }
+
     /// Positions of the examples of a split, by their number.
     pub fn places(&self, split: Split) -> &[ExampleLocation] {
         &self.places[split as usize]

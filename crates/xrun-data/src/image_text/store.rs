@@ -17,12 +17,10 @@ use xrun_core::bounded::cache::ByteCache;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::file;
 use xrun_core::printable;
-use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 
@@ -86,11 +84,7 @@ impl Buffers {
         let one = HostImage::bytes(loader.image_size, loader.image_size);
         let index = Cap { items: library.sample_count(), bytes: library.index_bytes().max(library.opening_bytes) };
         Self {
-            cache: Buffer::new("image_cache", Policy::Evict, cache)
-                .rung(Rung::Caches)
-                .because(format!("`{key}`"))
-                .key(key)
-                .working_set_bytes(library.images * one),
+            cache: Buffer::cache("image_cache", key, cache, library.images * one),
             decoding: decoding_buffer(library.largest.as_ref().map(|largest| largest.bytes), "image", limits),
             learning: None,
             index: Buffer::new("dataset_index", Policy::Refuse, index)

@@ -40,14 +40,6 @@ impl OpenDataset for Corpus {
     type Summary = QuestionCounts;
     type LoaderSettings = LoaderSettings;
 
-    fn sample_count(&self) -> u64 {
-        self.places.iter().map(|places| places.len() as u64).sum()
-    }
-
-    fn digest(&self) -> &str {
-        &self.digest
-    }
-
     fn skipped(&self) -> InvalidItems {
         self.skipped.clone()
     }

@@ -11,7 +11,6 @@ use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
-use xrun_core::settings::rung::Rung;
 
 /// Examples in the cache; the bytes are reached first.
 const EXAMPLES_MAX: u64 = 10_000_000;
@@ -157,11 +156,7 @@ fn cache_buffer(corpus: &Corpus, loader: &LoaderSettings, length: usize) -> Buff
     let working_set_bytes = (train + validation) * EXAMPLE_BYTES + windows * (length * size_of::<u32>()) as u64;
     let cap = Cap { items: EXAMPLES_MAX, bytes: loader.example_cache.0 };
     let key = format!("{}.example_cache", loader.section);
-    Buffer::new("example_cache", Policy::Evict, cap)
-        .rung(Rung::Caches)
-        .because(format!("`{key}`"))
-        .key(key)
-        .working_set_bytes(working_set_bytes)
+    Buffer::cache("example_cache", key, cap, working_set_bytes)
 }
 
 fn made(corpus: &Corpus, split: Split, number: u64, cutting: Cutting) -> Result<Example, DataError> {

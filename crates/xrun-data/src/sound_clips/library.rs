@@ -127,14 +127,6 @@ impl OpenDataset for Library {
     type Summary = ClipCounts;
     type LoaderSettings = LoaderSettings;
 
-    fn sample_count(&self) -> u64 {
-        self.clips.len() as u64
-    }
-
-    fn digest(&self) -> &str {
-        &self.digest
-    }
-
     fn skipped(&self) -> InvalidItems {
         self.skipped.clone()
     }

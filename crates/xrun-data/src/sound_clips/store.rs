@@ -15,7 +15,6 @@ use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
 use xrun_core::files::file;
-use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 
@@ -46,11 +45,7 @@ impl Buffers {
         let working_set_bytes = clips * (bands * frames * size_of::<f32>()) as u64;
         let index = Cap { items: clips, bytes: library.index_bytes() + library.opening_bytes };
         Self {
-            cache: Buffer::new("clip_cache", Policy::Evict, cap)
-                .rung(Rung::Caches)
-                .because(format!("`{key}`"))
-                .key(key)
-                .working_set_bytes(working_set_bytes),
+            cache: Buffer::cache("clip_cache", key, cap, working_set_bytes),
             decoding: decoding_buffer(Some(library.decoding_bytes), "clip", limits),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names, classes and folds of the clips"),
         }

@@ -29,7 +29,7 @@ fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
         [&[start][..], &after(&whole, 20)].concat(),
         "its start, and its own steps"
     );
-    let value = json(&fork.join("summary.json"))["training"]["held_out_loss"]["untrained"].as_f64();
+    let value = json(&fork.join("summary.json"))["training"]["metric"]["untrained"].as_f64();
     assert!(value.is_some_and(|value| start.contains(&value.to_string())), "judged by where it began: {value:?}");
     let manifest = json(&fork.join("manifest.json"));
     let id = json(&parent.join("manifest.json"))["run"].as_str().unwrap().to_owned();

@@ -39,11 +39,10 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
     let value = |value: f64| number(value) + if percent { " %" } else { "" };
     let metric = || {
         found.metric.as_ref().map(|metric| {
-            let first = match evidence.first_step {
-                0 => "untrained".to_owned(),
-                step => format!("step {step}"),
-            };
-            let untrained = metric.untrained.map(|found| format!("{first} {}", value(found)));
+            let untrained = metric.untrained.map(|found| match evidence.first_step {
+                0 => format!("untrained {}", value(found)),
+                step => format!("{} at step {step}", value(found)),
+            });
             let kind = if metric.baseline.is_some() { "baseline" } else { "chance" };
             let range = metric.chance.zip(metric.chance_half_width);
             let range =

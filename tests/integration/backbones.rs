@@ -10,6 +10,7 @@ fn any_backbone_takes_the_place_of_the_vision_transformer() {
     for (kind, file, more) in [
         ("vit", "dinov2_tiny.bin", "backbone.vit.heads=2"),
         ("resnet", "resnet_tiny.pth", "model.vision-language.pixel_shuffle=1"),
+        ("resnet", "resnet_tiny.pth", "backbone.resnet.stride=16"),
         ("efficientnet-lite", "efficientnet_lite_tiny.pth", "model.vision-language.pixel_shuffle=1"),
     ] {
         for frozen in [true, false] {

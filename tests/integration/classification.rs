@@ -394,6 +394,7 @@ fn backbones_that_do_not_fit_are_refused_by_name() {
         "[model.linear-classifier]\n[backbone.resnet]\nweights = \"efficientnet_lite_tiny.pth\"",
         "[model.linear-classifier]\n[backbone.resnet]\nweights = \"gpt2_tiny.safetensors\"",
         "[model.linear-classifier]\n[backbone.resnet]\nweights = \"text.pth\"",
+        "[model.linear-classifier]\n[backbone.resnet]\nweights = \"resnet_tiny.pth\"\nstride = 12",
         "[model.linear-classifier]\n[backbone.vit]",
         "[model.linear-classifier]\n[backbone.vit]\nweights = \"dinov2_tiny.bin\"",
         "image_size = 50\n[model.linear-classifier]\n[backbone.vit]\nweights = \"dinov2_tiny.bin\"\nheads = 2",
@@ -402,9 +403,12 @@ fn backbones_that_do_not_fit_are_refused_by_name() {
         messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     }
     let model = DETECTION.replace("channels = [8, 8, 8, 8]\n", "");
-    let backbone = "[backbone.vit]\nweights = \"dinov2_tiny.bin\"\nheads = 2\n";
-    workplace.put("mine.toml", format!("{model}{backbone}{}", data(&workplace).swap_remove(0).1));
-    messages += &workplace.exits(2, &["check", "mine.toml"]).err;
+    for backbone in
+        ["vit]\nweights = \"dinov2_tiny.bin\"\nheads = 2", "resnet]\nweights = \"resnet_tiny.pth\"\nstride = 8"]
+    {
+        workplace.put("mine.toml", format!("{model}[backbone.{backbone}\n{}", data(&workplace).swap_remove(0).1));
+        messages += &workplace.exits(2, &["check", "mine.toml"]).err;
+    }
     insta::assert_snapshot!(redacted_names(&messages));
 }
 
@@ -413,6 +417,7 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
     equals_pytorch(CLASSIFICATION);
     equals_pytorch(&on_backbone("efficientnet-lite", "efficientnet_lite_tiny.pth", "frozen = false"));
     equals_pytorch(&on_backbone("resnet", "resnet_tiny.safetensors", ""));
+    equals_pytorch(&on_backbone("resnet", "resnet_tiny.safetensors", "stride = 8"));
     equals_pytorch(&on_backbone("vit", "vit_tiny.safetensors", "heads = 2"));
     equals_pytorch(&on_backbone("vit", "dinov2_tiny.bin", "heads = 2\nfrozen = false"));
 }

@@ -30,7 +30,7 @@ fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
         "its start, and its own steps"
     );
     let value = json(&fork.join("summary.json"))["training"]["metric"]["untrained"].as_f64();
-    assert!(value.is_some_and(|value| start.contains(&value.to_string())), "judged by where it began: {value:?}");
+    assert!(value.is_some_and(|value| start.contains(&value.to_string())), "told where it began: {value:?}");
     let manifest = json(&fork.join("manifest.json"));
     let id = json(&parent.join("manifest.json"))["run"].as_str().unwrap().to_owned();
     assert_eq!(manifest["parent"]["run"], format!("first/{id}"));

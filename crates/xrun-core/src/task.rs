@@ -150,7 +150,7 @@ pub struct TaskFacts {
     pub steps_are_known: bool,
     /// Caption of the images of a validation, for people; empty where there are none.
     pub images: &'static str,
-    /// Parts of a step that are captured on a device that can, and those that are not, human-readable; empty where nothing is.
+    /// Parts of steps and validations that are captured on a device that can, and those that are not, human-readable; empty where nothing is.
     pub captures: &'static str,
     /// Names in [`StepReport::values`] that number the stage of a step, the coarsest first, such as a round and a local epoch.
     /// Memory is reported by stage. Empty where epochs suffice.

@@ -262,7 +262,7 @@ pub enum MetricsLine {
     },
     /// A validation.
     Validation {
-        /// Number of steps done before it; 0 is the untrained model.
+        /// Number of steps done before it; 0 is the untrained model. A fork begins with one.
         step: u64,
         /// Epoch of that step; 0 for the untrained model.
         epoch: u64,

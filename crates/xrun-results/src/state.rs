@@ -47,9 +47,9 @@ pub struct LoopState {
     pub version: u32,
     /// Number of steps done.
     pub step: u64,
-    /// Number of steps that the parent of a fork had done; absent in other runs.
+    /// Number of steps done at the checkpoint that a fork began from; absent in other runs.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub first_step: u64,
+    pub began_at: u64,
     /// The epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
     /// `true` if the validation due after this step is already in the metrics.

@@ -58,10 +58,10 @@ impl Fork {
         let state = LoopState {
             version: VERSION,
             step: self.state.step,
-            first_step: self.state.step,
+            began_at: self.state.step,
             epoch: self.state.epoch,
             gradient_norms: self.state.gradient_norms.clone(),
-            // Until the fork validates where it begins.
+            // Unless the fork validates where it begins.
             metrics_first: self.state.metrics_last.clone(),
             files: self.state.files.clone(),
             run: id,

@@ -111,7 +111,7 @@ fn train_to_end(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending
 /// Returns true if the current state is to be validated: that before the first step by `validation.at_start`, later ones by the calendar.
 fn validation_due(session: &Session<'_>) -> bool {
     match session.state.step {
-        step if step == session.state.first_step => session.plan.experiment.validation.at_start,
+        step if step == session.state.began_at => session.plan.experiment.validation.at_start,
         step => due(session.plan, step).validate,
     }
 }
@@ -312,22 +312,23 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         })
         .collect();
     session.recorder.log(&format!("step {step}: validation · {}", fields.join(" · ")))?;
-    let is_first = step == session.state.first_step;
+    let is_first = step == session.state.began_at;
     if is_first {
-        session.state.metrics_first = metrics;
-    } else {
+        session.state.metrics_first.clone_from(&metrics);
+    }
+    if step > 0 {
         session.state.metrics_last = metrics;
         session.state.intervals_last = intervals;
     }
     session.state.validated = true;
-    if !is_first {
+    if step > 0 {
         early_stopping::record_validation(session);
     }
     drop(report);
     let ending = checked_sample(task, session, SamplePoint::AfterValidation, None, None)?;
     session.timer.end_validation(&batches, is_first);
     report_divergence(session)?;
-    if !is_first && update_best(session) {
+    if step > 0 && update_best(session) {
         save(task, session, true)?;
     }
     Ok(ending)

@@ -36,6 +36,10 @@ pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mu
         let problem = Problem::new(format!("backbone.{}", backbone.kind()), message);
         problems.add(problem.help("write [backbone.resnet] or [backbone.efficientnet-lite]"));
     }
+    if let Some(backbone) = experiment.backbone.as_ref().filter(|backbone| backbone.settings().stride.is_some()) {
+        let message = format!("has no effect on `fewshot-detection`, which takes the features of strides {MAPS:?}");
+        problems.add(Problem::new(backbone.key("stride"), message).help("remove the key"));
+    }
     if let (Some(backbone), Ok(model)) = (&experiment.backbone, experiment.model_settings::<ReferenceDetector>()) {
         let own = ReferenceDetector::default();
         let changed = [("channels", model.channels != own.channels), ("blocks_per_stage", model.blocks_per_stage != 0)];

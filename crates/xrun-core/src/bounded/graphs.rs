@@ -1,4 +1,4 @@
-//! Buffer of captured training steps.
+//! Buffer of captured steps.
 
 use super::buffer::Buffer;
 use super::ledger::{Cap, NO_CAP, Policy};
@@ -13,7 +13,7 @@ pub fn buffer(limits: &Limits, what: &str) -> Buffer {
     let bytes = limits.device_memory.map_or(NO_CAP.bytes, |limit| limit.0);
     Buffer::new("graphs", Policy::Refuse, Cap { items: 2 * GRAPHS_MAX as u64, bytes })
         .key("device.graphs")
-        .because(format!("graphs of training steps on the device: {what}; nothing else can use their pages"))
+        .because(format!("graphs on the device: {what}; nothing else can use their pages"))
 }
 
 /// Returns whether steps of an experiment are captured on a device that can: leaks keep tensors of a step, and a pretrained backbone

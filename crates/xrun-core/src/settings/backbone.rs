@@ -31,7 +31,7 @@ pub struct PretrainedWeights {
     #[schemars(range(min = 1e-6, max = 1.0))]
     pub learning_rate_factor: f64,
     /// Pixels of the image along the side of a cell of the features, where the layers after that are left out: features of earlier
-    /// layers keep more of colour, texture and place. Default: 32, all layers. Detection takes 8 and 16 itself.
+    /// layers keep more of colour, texture and place. Default: 32, all layers. Not for detection, which takes 8 and 16.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 32))]
     pub stride: Option<usize>,

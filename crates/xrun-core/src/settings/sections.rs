@@ -46,8 +46,8 @@ pub struct DeviceSettings {
     /// CPU kernels of convolution with group normalisation, layer normalisation, attention, GELU, losses and fake quantisation.
     /// Both choices are equal up to rounding; `fused` is two to ten times as fast.
     pub cpu_kernels: CpuKernels,
-    /// Capture of training steps on a GPU. `auto` captures a step once and replays it, which takes one call of the driver and allocates
-    /// nothing; the results are the same.
+    /// Capture of training steps, and of forward passes of a validation, on a GPU. `auto` captures each once and replays it, which takes
+    /// one call of the driver and allocates nothing; the results are the same.
     pub graphs: Graphs,
     /// Waiting of the CPU's threads between two operations of a step; results are the same. `spin` makes steps up to a quarter shorter on
     /// a machine that nothing else uses.

@@ -1,6 +1,6 @@
 //! Files of a directory that the user names: nothing outside of it is read, and no file beyond the cap of its kind.
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
@@ -121,17 +121,27 @@ pub fn directories(root: &Root, directory: &str) -> Result<Vec<String>, DataErro
     listed(root, directory, Path::is_dir)
 }
 
+/// Entries of a directory below `root`; none where it is not there.
+///
+/// # Errors
+/// It cannot be read, or is a link that leads out of the root.
+pub fn entries(root: &Root, directory: &str) -> Result<impl Iterator<Item = std::io::Result<DirEntry>>, DataError> {
+    let path = root.join(directory);
+    let failed = |error: std::io::Error| DataError::file(&path, format!("cannot be read: {error}"));
+    let found = match path.canonicalize() {
+        Ok(found) if root.holds(&found) => Some(std::fs::read_dir(&path).map_err(failed)?),
+        Ok(found) => return Err(root.leads_out(&path, &found)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    Ok(found.into_iter().flatten())
+}
+
 fn listed(root: &Root, directory: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<String>, DataError> {
     let path = root.join(directory);
     let failed = |error: std::io::Error| DataError::file(&path, format!("cannot be read: {error}"));
-    match path.canonicalize() {
-        Ok(found) if root.holds(&found) => {}
-        Ok(found) => return Err(root.leads_out(&path, &found)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
-    }
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(&path).map_err(failed)? {
+    for entry in entries(root, directory)? {
         let entry = entry.map_err(failed)?.path();
         let name = entry.file_name().unwrap_or_default();
         if name.as_encoded_bytes().starts_with(b".") || !wanted(&entry) {

@@ -1,16 +1,17 @@
 //! Files beside those of a data set that it does not use, so that nobody believes they were read.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::fs::DirEntry;
+use std::path::{Component, Path, PathBuf};
 
-use super::confined::{Root, files};
+use super::confined::{Root, entries};
 use xrun_core::units::pluralize;
 
 /// Endings of annotations and of tables, and the hidden file of macOS, which nobody misses.
 const NOT_SAMPLES: [&str; 10] = ["txt", "xml", "json", "jsonl", "csv", "tsv", "yaml", "yml", "names", "ds_store"];
 
 /// Notes about the directories of the files that are `used`: how many others have one of these endings, and how many are of another kind.
-/// With `nested`, directories count as well.
+/// With `nested`, directories count as well. What is outside of the root is not counted.
 pub fn notes(
     root: &Root,
     used: impl Iterator<Item = impl AsRef<Path>>,
@@ -18,38 +19,51 @@ pub fn notes(
     noun: &str,
     nested: bool,
 ) -> Vec<String> {
-    let mut directories: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    let is_sample = |path: &Path| endings.contains(&&*ending(path)) && !is_hidden(path);
+    // Used files of each directory: samples by their names, and others, which are known by their contents.
+    let mut directories: BTreeMap<PathBuf, [usize; 2]> = BTreeMap::new();
     for file in used {
-        let directory = file.as_ref().parent().unwrap_or(Path::new(""));
-        match directories.get_mut(directory) {
-            Some(count) => *count += 1,
-            None => drop(directories.insert(directory.to_owned(), 1)),
-        }
+        let file = file.as_ref();
+        let parts = file.parent().into_iter().flat_map(Path::components).filter(|part| *part != Component::CurDir);
+        directories.entry(parts.collect()).or_default()[usize::from(!is_sample(file))] += 1;
     }
     let (mut unused, mut foreign) = (0, 0);
-    for (directory, used) in directories {
-        unused +=
-            files(root, &directory.to_string_lossy(), endings).map_or(0, |there| there.len().saturating_sub(used));
-        let entries = std::fs::read_dir(root.join(&directory)).into_iter().flatten().flatten();
-        let is_foreign = |entry: &std::fs::DirEntry| {
-            let name = entry.file_name().to_string_lossy().to_ascii_lowercase();
-            let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let is_used = endings.contains(&ending) && !name.starts_with('.');
-            if is_directory { nested } else { !is_used && !NOT_SAMPLES.contains(&ending) }
-        };
-        foreign += entries.filter(is_foreign).count();
+    for (directory, [samples, others]) in directories {
+        let (mut found, mut strange) = (0_usize, 0_usize);
+        for entry in entries(root, &directory.to_string_lossy()).ok().into_iter().flatten().flatten() {
+            let path = entry.path();
+            match is_directory(&entry) {
+                true => strange += usize::from(nested),
+                false if is_sample(&path) => found += 1,
+                false => strange += usize::from(!NOT_SAMPLES.contains(&&*ending(&path))),
+            }
+        }
+        unused += found.saturating_sub(samples);
+        foreign += strange.saturating_sub(others);
     }
     let counted = |count: usize, noun: &str, why: &str| {
         (count > 0).then(|| format!("{} ignored: {why}", pluralize(count as u64, &format!("other {noun}"))))
     };
-    [
-        counted(unused, noun, "in the same directories, and not in the annotations"),
+    let notes = [
+        counted(unused, noun, "in the same directories, and not used"),
         counted(foreign, "file", "another kind by their endings, or hidden"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    ];
+    notes.into_iter().flatten().collect()
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// Ending in lower case; of a hidden file all behind the dot.
+fn ending(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.rsplit_once('.').map_or(String::new(), |(_, ending)| ending.to_ascii_lowercase())
+}
+
+fn is_directory(entry: &DirEntry) -> bool {
+    // Only a link needs another look.
+    entry.file_type().is_ok_and(|kind| kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()))
 }
 
 #[cfg(test)]
@@ -70,6 +84,8 @@ mod tests {
             |notes: &[String], texts: [&str; 2]| notes.iter().zip(texts).all(|(note, text)| note.starts_with(text));
         assert!(begins(&found(false), ["1 other sound ignored", "2 other files ignored"]), "{:?}", found(false));
         assert!(begins(&found(true), ["1 other sound ignored", "3 other files ignored"]), "{:?}", found(true));
-        assert_eq!(notes(&root, ["a/1.wav", "a/2.WAV"].into_iter(), &["wav"], "sound", false).len(), 1);
+        assert_eq!(notes(&root, ["a/1.wav", "./a/2.WAV"].into_iter(), &["wav"], "sound", false).len(), 1);
+        let named_by_annotations = ["a/1.wav", "a/2.WAV", "a/3.mp3", "a/.4.wav", "../b/1.wav"];
+        assert_eq!(notes(&root, named_by_annotations.into_iter(), &["wav"], "sound", false), [""; 0]);
     }
 }

@@ -1,4 +1,5 @@
-//! Training steps that are captured once on a GPU and replayed: each replay is one call of the driver, and allocates nothing.
+//! Training steps, and forward passes of a validation, that are captured once on a GPU and replayed: each replay is one call of the driver,
+//! and allocates nothing.
 //!
 //! A pass (forward and backward of a micro-batch) reads inputs in fixed buffers, which the host writes before each run, and adds its
 //! gradients to fixed sums and its values to a fixed table. The update takes the sums, changes parameters and moments in place, and
@@ -330,6 +331,10 @@ pub struct Captures {
     /// Passes of this step whose values are on the device, with their row and divisor.
     pending: Vec<(usize, usize, f64)>,
     values: Vec<StepSum>,
+    /// Shapes of the inputs of forward passes in the running validation, and their runs.
+    validated: Vec<(Vec<Shape>, u32)>,
+    /// Those with enough runs in the last validation.
+    repeated: Vec<Vec<Shape>>,
     /// The parameters have memory of their own.
     is_fixed: bool,
     norm_on_host: Option<f64>,
@@ -362,6 +367,8 @@ impl Captures {
             like: Tensor::zeros([1], &device.autodiff),
             pending: Vec::new(),
             values: Vec::new(),
+            validated: Vec::new(),
+            repeated: Vec::new(),
             is_fixed: false,
             norm_on_host: None,
         }
@@ -457,14 +464,25 @@ impl Captures {
         Ok(())
     }
 
-    /// Runs a pass without gradients; returns the outputs on the host. `network` is without autodiff and shares the memory of the trained
-    /// one.
+    /// Runs a forward pass of a validation; returns the outputs on the host. It may be captured if its shapes were repeated in the
+    /// validation before: one that is warmed up and not recorded would cost more. `network` is without autodiff and shares the memory of
+    /// the trained one.
     pub fn forward<M: Module>(
         &mut self,
         network: &M,
         inputs: Vec<TensorData>,
         compute: &impl Fn(&M, &mut Inputs<'_>) -> Vec<Tensor<1>>,
     ) -> Result<Vec<Vec<f32>>, TaskError> {
+        let shapes: Vec<Shape> = inputs.iter().map(|values| values.shape().clone()).collect();
+        match self.validated.iter().position(|(known, _)| *known == shapes) {
+            Some(known) => self.validated[known].1 += 1,
+            None if self.validated.len() < 2 * GRAPHS_MAX => self.validated.push((shapes.clone(), 1)),
+            None => {}
+        }
+        let is_warm = |pass: &CapturedPass| pass.key == (vec![FORWARD], shapes.clone()) && pass.is_warm();
+        if !self.repeated.contains(&shapes) || (self.recorder.is_warming && !self.passes.iter().any(is_warm)) {
+            return Ok(fetch(compute(network, &mut Inputs::on_host(inputs, &self.recorder.device.inner))));
+        }
         let number = self.stage(&[FORWARD], inputs);
         let Self { recorder, passes, scale, .. } = self;
         let pass = &mut passes[number];
@@ -477,6 +495,15 @@ impl Captures {
             Ok(())
         })?;
         Ok(fetch(pass.outputs.clone()))
+    }
+
+    /// Ends a validation: what it repeated may be captured in the next one.
+    pub fn end_validation(&mut self) {
+        if self.passes.iter().any(|pass| pass.key.0 == [FORWARD] && pass.is_warm()) {
+            self.cool_down();
+        }
+        let repeated = self.validated.drain(..).filter(|(_, runs)| *runs > WARM_UP_RUNS + 1);
+        self.repeated = repeated.map(|(shapes, _)| shapes).collect();
     }
 
     /// Adds gradients that were computed outside a pass.
@@ -644,6 +671,11 @@ impl Captures {
 }
 
 impl CapturedPass {
+    /// Returns whether it is between its preparation and its recording.
+    fn is_warm(&self) -> bool {
+        matches!(self.graph, Graph::Warm(_))
+    }
+
     /// Computes the pass, eagerly or by its graph. It overwrites `state` beside the sums and what it has itself.
     fn run(
         &mut self,

@@ -298,6 +298,9 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         notify(callbacks, trained, Event::ValidationStart(module))?;
         let network = trained.inner()?;
         let report = module.validate(&network, &mut Evaluation { trained, phases, callbacks })?;
+        if let Some(captures) = &mut trained.captures {
+            captures.get_mut().end_validation();
+        }
         notify(callbacks, trained, Event::ValidationEnd)?;
         Ok(report)
     }

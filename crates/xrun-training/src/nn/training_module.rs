@@ -33,7 +33,7 @@ pub trait TrainingModule: Sized {
     /// True if [`Self::predict`] is implemented.
     const PREDICTS: bool = false;
 
-    /// Parts of [`Self::train`] that may be captured and replayed, with [`Self::update`], and those that may not, as in
+    /// Parts of [`Self::train`], [`Self::update`] and [`Self::validate`] that may be captured and replayed, and those that may not, as in
     /// [`TaskFacts::captures`](xrun_core::task::TaskFacts::captures); empty if nothing may. [`Step::pass`] has the conditions.
     fn captures(&self) -> &'static str {
         ""

@@ -63,7 +63,7 @@ pub struct MetricFindings {
     pub name: String,
     /// Unit, such as `%`; empty where there is none.
     pub unit: String,
-    /// Value of the untrained model; `null` if it was not validated.
+    /// Value before the first step: of the untrained model, or where a fork begins; `null` if it was not validated.
     pub untrained: Option<f64>,
     /// Chance level, or the newest value of the baseline; `null` if unknown.
     pub chance: Option<f64>,
@@ -98,7 +98,7 @@ pub struct MetricFindings {
 pub struct HeldOutFindings {
     /// Name of the metric.
     pub name: String,
-    /// Value of the untrained model; `null` if it was not validated.
+    /// Value before the first step: of the untrained model, or where a fork begins; `null` if it was not validated.
     pub untrained: Option<f64>,
     /// Lowest value after a step.
     pub lowest: f64,

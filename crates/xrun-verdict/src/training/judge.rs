@@ -88,13 +88,15 @@ pub fn judge(watch: &TrainingJudge, end: Option<TrainingEnd>) -> TrainingVerdict
     let spent = watch.rates.map(|(highest, last)| if highest > 0.0 { last / highest } else { 0.0 });
     let is_spent = spent.is_some_and(|fraction| fraction <= SPENT);
     let validations = &watch.validations;
+    // A fork begins trained: it need not be better than that.
+    let untrained = validations.untrained.as_ref().filter(|first| first.step == 0);
     let course = watch.context.metric.as_ref().and_then(|metric| {
         let of = |validation: &Validation| validation.metric;
-        Course::new(validations.untrained.as_ref(), &validations.kept, of, |value| scaled(metric, value))
+        Course::new(untrained, &validations.kept, of, |value| scaled(metric, value))
     });
     let held_out_course = watch.context.held_out_loss.as_ref().and_then(|(_, scale)| {
         let of = |validation: &Validation| validation.held_out;
-        Course::new(validations.untrained.as_ref(), &validations.kept, of, |value| -nats(*scale, value))
+        Course::new(untrained, &validations.kept, of, |value| -nats(*scale, value))
     });
     let fell = trends.iter().any(|(_, trend)| trend.fell);
     let loss_diverged = recent.iter().any(|(_, trend)| trend.diverged);
@@ -170,11 +172,12 @@ pub fn judge(watch: &TrainingJudge, end: Option<TrainingEnd>) -> TrainingVerdict
         held_out_loss: held_out,
         learning_rate_fraction: spent,
     };
+    let began_at = validations.untrained.map_or(0, |first| first.step);
     let evidence = Evidence {
         not_finite: watch.not_finite,
         end,
-        steps: watch.last_step,
-        first_step: watch.validations.untrained.map_or(0, |first| first.step),
+        steps: watch.last_step - began_at,
+        began_at,
         too_few,
         metric_lost: course.as_ref().is_some_and(Course::was_lost),
         level_since: course.as_ref().and_then(Course::level_since),

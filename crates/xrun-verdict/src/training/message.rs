@@ -10,10 +10,10 @@ pub struct Evidence {
     pub not_finite: Option<u64>,
     /// How the run ended.
     pub end: Option<TrainingEnd>,
-    /// Steps done.
+    /// Steps done before the first validation: those of the parent of a fork.
+    pub began_at: u64,
+    /// Steps done since then.
     pub steps: u64,
-    /// Steps done before the first validation.
-    pub first_step: u64,
     /// The metric is of too few examples.
     pub too_few: bool,
     /// The metric lost a part of its improvement again.
@@ -39,7 +39,7 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
     let value = |value: f64| number(value) + if percent { " %" } else { "" };
     let metric = || {
         found.metric.as_ref().map(|metric| {
-            let untrained = metric.untrained.map(|found| match evidence.first_step {
+            let untrained = metric.untrained.map(|found| match evidence.began_at {
                 0 => format!("untrained {}", value(found)),
                 step => format!("{} at step {step}", value(found)),
             });

@@ -25,7 +25,7 @@ pub struct Validation {
 /// Validations in ascending order of steps.
 #[derive(Clone, Debug)]
 pub struct Validations {
-    /// Validation before the first step, which in a fork is not step 1.
+    /// Validation before the first step; in a fork that is not step 1, and the model is not untrained.
     pub untrained: Option<Validation>,
     /// Kept validations after a step; the newest is the last.
     pub kept: Vec<Validation>,
@@ -42,7 +42,7 @@ impl Default for Validations {
 }
 
 impl Validations {
-    /// Takes the only validation, if it was just before the first step, for that of the untrained model: a fork begins trained.
+    /// Takes the only validation, if it was just before the first step, for that before the training: a fork begins trained.
     pub fn begin(&mut self, first_step: u64) {
         if self.kept.first().is_some_and(|first| self.count == 1 && first.step + 1 == first_step) {
             (self.untrained, self.count) = (self.kept.pop(), 0);

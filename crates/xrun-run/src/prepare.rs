@@ -287,7 +287,7 @@ impl Planned {
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
         let stop = ScopedStopSignal::listen().map_err(ProbeError::Start)?;
-        let probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &|| stop.raised())?;
+        let probe = probe::probe(file, &overrides, &self.plan, steps, &|| stop.raised())?;
         cache::store(&self.probe_key(), &probe);
         Ok(probe)
     }

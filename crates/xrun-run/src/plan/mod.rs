@@ -115,6 +115,11 @@ impl Plan {
         self
     }
 
+    /// Returns whether forward passes of a validation are captured.
+    pub fn captures_validation(&self) -> bool {
+        self.facts.captures_validation && self.owners.iter().any(|owner| owner.name == graphs::NAME)
+    }
+
     /// Epoch (from 1) of step `step` (from 1); 0 for step 0.
     pub fn epoch_of(&self, step: u64) -> u64 {
         step.div_ceil(self.steps_per_epoch)

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child;
 use crate::exit::exit_code;
+use crate::plan::Plan;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::overrides::as_arguments;
 use xrun_core::files::scratch::Scratch;
@@ -27,6 +28,8 @@ const KILL_AFTER: Duration = Duration::from_secs(130);
 pub const COMMAND_TIME: Duration = Duration::from_secs(20);
 /// Batches of the validation of a probe.
 const EPISODES_MAX: usize = 2;
+/// As [`EPISODES_MAX`], until two forward passes are captured one after another.
+const EPISODES_CAPTURED: usize = 12;
 /// Value that disables a memory limit: a probe that stops at a limit would not measure the demand.
 const NO_LIMIT: &str = "4 PiB";
 
@@ -77,7 +80,7 @@ pub fn time_limit_text(experiment: &Experiment) -> String {
     seconds(if experiment.command().is_some() { COMMAND_TIME } else { KILL_AFTER }.as_secs_f64())
 }
 
-/// Probes the experiment that `file` and the overrides declare for `steps` steps. The probe is killed when `stopped` returns
+/// Probes the experiment of `plan`, which `file` and the overrides declare, for `steps` steps. The probe is killed when `stopped` returns
 /// true.
 ///
 /// # Errors
@@ -85,7 +88,7 @@ pub fn time_limit_text(experiment: &Experiment) -> String {
 pub fn probe(
     file: &Path,
     overrides: &[String],
-    experiment: &Experiment,
+    plan: &Plan,
     steps: u64,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Probe, ProbeError> {
@@ -93,8 +96,7 @@ pub fn probe(
     let mut command = child::command().map_err(ProbeError::Start)?;
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
-    command
-        .args(overrides.iter().cloned().chain(probe_overrides(experiment, steps)).flat_map(|text| as_arguments(&text)));
+    command.args(overrides.iter().cloned().chain(probe_overrides(plan, steps)).flat_map(|text| as_arguments(&text)));
     child::end_with_parent(&mut command, libc::SIGKILL);
     let ended = child::output(command.stdin(Stdio::null()), stopped, KILL_AFTER).map_err(ProbeError::Start)?;
     // The signal that ended it may arrive here a moment later.
@@ -134,7 +136,8 @@ fn ran_out_of_memory(output: &Output) -> bool {
 }
 
 /// Overrides that make a probe of the experiment.
-fn probe_overrides(experiment: &Experiment, steps: u64) -> Vec<String> {
+fn probe_overrides(plan: &Plan, steps: u64) -> Vec<String> {
+    let experiment = &plan.experiment;
     let limits = [("host_memory", experiment.limits.host_memory), ("device_memory", experiment.limits.device_memory)];
     let no_limits = limits.iter().filter(|(_, limit)| limit.is_some());
     let no_limits = no_limits.map(|(key, _)| format!("limits.{key}={NO_LIMIT:?}"));
@@ -143,9 +146,12 @@ fn probe_overrides(experiment: &Experiment, steps: u64) -> Vec<String> {
         return no_limits.chain(["memory.fail_on=\"never\"".into(), "memory.probe=false".into()]).collect();
     }
     let validation = &experiment.validation;
+    // What the first validation repeats is captured in the second.
+    let (episodes_max, validations) =
+        if plan.captures_validation() { (EPISODES_CAPTURED, 2) } else { (EPISODES_MAX, 1) };
     let mut set = vec![
         format!("training.time_limit=\"{TIME_LIMIT}\""),
-        format!("validation.batches={}", validation.batches.min(EPISODES_MAX)),
+        format!("validation.batches={}", validation.batches.min(episodes_max)),
         "checkpoint.every_steps=0".into(),
         "memory.every_steps=1".into(),
         // Includes the driver and the other slow sources, since a probe has few samples.
@@ -155,7 +161,7 @@ fn probe_overrides(experiment: &Experiment, steps: u64) -> Vec<String> {
     ];
     if validation.every_steps > 0 || validation.every_epochs > 0 {
         // Validates after the last step of the probe.
-        set.push(format!("validation.every_steps={steps}"));
+        set.push(format!("validation.every_steps={}", (steps / validations).max(1)));
         set.push("validation.every_epochs=0".into());
     }
     set.extend(no_limits);

@@ -278,6 +278,8 @@ impl Planned {
     pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let planned = if self.plan.facts.steps_are_known { self.plan.steps } else { u64::MAX };
         let steps = self.plan.facts.probe_steps.min(planned);
+        // From the announcement on a signal ends the probe, and not this process.
+        let stop = ScopedStopSignal::listen().map_err(ProbeError::Start)?;
         self.listener.info(&format!(
             "memory probe: {}, up to {}",
             pluralize(steps, "step"),
@@ -286,7 +288,6 @@ impl Planned {
         let _work = self.listener.start_work(LongTask::Probing);
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
-        let stop = ScopedStopSignal::listen().map_err(ProbeError::Start)?;
         let probe = probe::probe(file, &overrides, &self.plan, steps, &|| stop.raised())?;
         cache::store(&self.probe_key(), &probe);
         Ok(probe)

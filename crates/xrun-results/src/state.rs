@@ -48,7 +48,7 @@ pub struct LoopState {
     /// Number of steps done.
     pub step: u64,
     /// Number of steps done at the checkpoint that a fork began from; absent in other runs.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "xrun_core::settings::is_default")]
     pub began_at: u64,
     /// The epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
@@ -90,10 +90,6 @@ pub struct LoopState {
     pub lines: Option<WrittenLines>,
     /// SHA-256 of each file of the checkpoint, by its path relative to this one.
     pub files: BTreeMap<String, String>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Rung of `limits.on_pressure` that was taken or climbed back.

@@ -91,7 +91,8 @@ const SHARE: &str = "share";
 const COSINE: &str = "cosine";
 
 /// Parts of a step that are captured, as in [`TaskFacts::captures`].
-pub const CAPTURES: &str = "an episode for each shape, the updates, and validation; triplets, which the host mines, are launched operation by operation";
+pub const CAPTURES: &str = "an episode for each shape, the updates, and validation; triplets, which the host mines, are launched \
+                            operation by operation";
 
 /// Strides of the feature maps of a backbone.
 pub const MAPS: [usize; 2] = [8, 16];

@@ -107,10 +107,18 @@ const LISTED_MAX: usize = 10_000_000;
 /// # Errors
 /// The directory cannot be read, is a link that leads out of the root, or has a name that is not UTF-8.
 pub fn files(root: &Root, directory: &str, endings: &[&str]) -> Result<Vec<String>, DataError> {
-    listed(root, directory, |path| {
-        let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
-        ending.is_some_and(|ending| endings.contains(&ending.as_str())) && !path.is_dir()
-    })
+    listed(root, directory, |path| has_ending(path, endings) && !path.is_dir())
+}
+
+/// Returns whether a file's name has one of these endings, in upper or lower case.
+pub fn has_ending(path: &Path, endings: &[&str]) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
+    ending.is_some_and(|ending| endings.contains(&ending.as_str()))
+}
+
+/// Returns whether the name of a file or directory begins with a dot.
+pub fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Names of the directories below a directory, sorted; as [`files`].
@@ -144,7 +152,7 @@ fn listed(root: &Root, directory: &str, wanted: impl Fn(&Path) -> bool) -> Resul
     for entry in entries(root, directory)? {
         let entry = entry.map_err(failed)?.path();
         let name = entry.file_name().unwrap_or_default();
-        if name.as_encoded_bytes().starts_with(b".") || !wanted(&entry) {
+        if is_hidden(&entry) || !wanted(&entry) {
             continue;
         }
         let name = name.to_str().ok_or_else(|| DataError::file(&entry, "has a name that is not UTF-8; rename it"))?;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::DirEntry;
 use std::path::{Component, Path, PathBuf};
 
-use super::confined::{Root, entries};
+use super::confined::{Root, entries, has_ending, is_hidden};
 use xrun_core::units::pluralize;
 
-/// Endings of annotations and of tables, and the hidden file of macOS, which nobody misses.
-const NOT_SAMPLES: [&str; 10] = ["txt", "xml", "json", "jsonl", "csv", "tsv", "yaml", "yml", "names", "ds_store"];
+/// Endings of annotations and of tables, which nobody misses.
+const NOT_SAMPLES: [&str; 9] = ["txt", "xml", "json", "jsonl", "csv", "tsv", "yaml", "yml", "names"];
+/// Hidden file of macOS.
+const MACOS: &str = ".DS_Store";
 
 /// Notes about the directories of the files that are `used`: how many others have one of these endings, and how many are of another kind.
 /// With `nested`, directories count as well. What is outside of the root is not counted.
@@ -19,7 +21,7 @@ pub fn notes(
     noun: &str,
     nested: bool,
 ) -> Vec<String> {
-    let is_sample = |path: &Path| endings.contains(&&*ending(path)) && !is_hidden(path);
+    let is_sample = |path: &Path| has_ending(path, endings) && !is_hidden(path);
     // Used files of each directory: samples by their names, and others, which are known by their contents.
     let mut directories: BTreeMap<PathBuf, [usize; 2]> = BTreeMap::new();
     for file in used {
@@ -35,7 +37,7 @@ pub fn notes(
             match is_directory(&entry) {
                 true => strange += usize::from(nested),
                 false if is_sample(&path) => found += 1,
-                false => strange += usize::from(!NOT_SAMPLES.contains(&&*ending(&path))),
+                false => strange += usize::from(!has_ending(&path, &NOT_SAMPLES) && entry.file_name() != MACOS),
             }
         }
         unused += found.saturating_sub(samples);
@@ -49,16 +51,6 @@ pub fn notes(
         counted(foreign, "file", "another kind by their endings, or hidden"),
     ];
     notes.into_iter().flatten().collect()
-}
-
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
-}
-
-/// Ending in lower case; of a hidden file all behind the dot.
-fn ending(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.rsplit_once('.').map_or(String::new(), |(_, ending)| ending.to_ascii_lowercase())
 }
 
 fn is_directory(entry: &DirEntry) -> bool {

@@ -15,7 +15,7 @@
 //! it is started a second time:
 //!
 //! ```standalone_crate
-//! use xrun::probe;
+//! use xrun::run::{observer::Silent, prepare::Planned};
 //! use xrun::{Program, experiment::read};
 //!
 //! xrun::count_heap!();
@@ -26,7 +26,7 @@
 //!     let file = directory.path().join("quick.toml");
 //!     std::fs::write(&file, "[pipeline.dummy]\n[training]\nmax_steps = 20\n")?;
 //!     let experiment = read::read(&file, &[], std::iter::empty()).map_err(|_| "invalid experiment")?.experiment;
-//!     let probe = probe::probe(&file, &[], &experiment, 8, &|| false)?;
+//!     let probe = Planned::new(experiment, Silent)?.measure(&file, &[])?;
 //!     println!("{:?}", probe.demand);
 //!     Ok(())
 //! }

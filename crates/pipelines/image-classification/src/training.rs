@@ -21,7 +21,7 @@ use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_training::metrics::running_mean::RunningMean;
 use xrun_training::nn::backbone::Backbone;
-use xrun_training::nn::captured::Inputs;
+use xrun_training::nn::captured::{Inputs, Pass};
 use xrun_training::nn::micro_batches::MicroBatchSize;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::pixels::image_data;
@@ -97,9 +97,9 @@ impl Classifier {
         trained: &TrainState<ClassifierNetwork>,
     ) -> Result<Vec<f32>, TaskError> {
         let inputs = vec![image_data(pixels, self.batches.settings.image_size)];
-        let forward =
-            |network: &ClassifierNetwork, inputs: &mut Inputs<'_>| vec![network.forward(inputs.floats()).reshape([-1])];
-        Ok(trained.outputs(network, inputs, &forward)?.pop().unwrap_or_default())
+        let mut forward = |inputs: &mut Inputs<'_>| vec![network.forward(inputs.floats()).reshape([-1])];
+        let pass = Pass { inputs, ..Pass::default() };
+        Ok(trained.outputs(pass, &mut forward)?.pop().unwrap_or_default())
     }
 
     /// Adds an image to the worst classified ones if it is one of them.

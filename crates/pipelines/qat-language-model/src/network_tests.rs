@@ -20,8 +20,9 @@ use super::super::sizes::ParameterCounts;
 use super::*;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_data::question_answers::example::Example;
-use xrun_training::nn::generate::{Completion, GenerationLimits, complete};
+use xrun_training::nn::generate::{Completion, DecodeCache, GenerationLimits, complete};
 use xrun_training::nn::matmul::ComputeDtype;
+use xrun_training::nn::step::TrainState;
 use xrun_training::nn::testing::{self, autodiff, close, json_numbers, plain, values};
 use xrun_training::nn::transformer::{map_values, tokens};
 use xrun_training::nn::{checkpoint_weights, gpt2_file};
@@ -503,7 +504,7 @@ fn complete_without_cache(
 fn completions_with_a_kv_cache_equal_those_without_at_every_precision() {
     let prompts: [&[u32]; 4] = [&[1, 5, 9], &[3], &[2, 2, 0, 10, 7, 4], &[4, 8, 1, 1, 9, 3, 5, 2]];
     let ledger = Ledger::default();
-    let cache = tiny().shape().decode_cache(1, prompts.len(), 8 + 5).register(&ledger);
+    let cache = DecodeCache::new(tiny().shape().decode_cache(1, prompts.len(), 8 + 5).register(&ledger));
     let mut lengths = std::collections::BTreeSet::new();
     for settings in all_settings() {
         let (network, config) = (network(&settings).valid(), quant_config(&settings));
@@ -517,8 +518,9 @@ fn completions_with_a_kv_cache_equal_those_without_at_every_precision() {
             network.hidden(tokens(&batch.inputs, batch.size, batch.length, &plain()), &mut quant);
             quant.observer = None;
             for eos_token in [6, 10] {
-                let limits = GenerationLimits { eos_token, tokens: 5, length: 8 };
-                let completions = complete(&network, None, &prompts, limits, &cache, &mut quant);
+                let limits = GenerationLimits { eos_token, tokens: 5, length: 8, sequences: prompts.len() };
+                let not_captured = None::<(&TrainState<Gpt2Network>, u32)>;
+                let completions = complete(&network, None, &prompts, limits, &cache, &mut quant, not_captured).unwrap();
                 for (prompt, found) in prompts.iter().zip(&completions) {
                     let expected = complete_without_cache(&network, prompt, limits, &mut quant);
                     assert_eq!(found.tokens, expected.tokens, "{settings:?} {at:?} {prompt:?}");

@@ -93,7 +93,7 @@ impl QatLanguageModule {
         let mut answers: Vec<Vec<PrecisionAnswer>> = prompts.iter().map(|_| Vec::new()).collect();
         for (at, precision) in self.precisions.iter().enumerate() {
             let mut quant = QuantContext::new(&self.config, Some((at, *precision)), &mut self.ranges);
-            let completions = self.validation.answers(network, &prompts, &mut quant);
+            let completions = self.validation.answers(network, &prompts, &mut quant, None)?;
             for (answers, completion) in answers.iter_mut().zip(completions) {
                 let mean = completion.as_ref().map(|one| one.mean_log_probability).filter(|mean| mean.is_finite());
                 let text = completion.map_or(String::new(), |one| store.corpus.tokenizer.decode(&one.tokens));

@@ -66,7 +66,7 @@ fn probe_overrides(settings: &QatLanguageModel) -> Vec<String> {
 /// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub fn captures(settings: &QatLanguageModel) -> &'static str {
     match settings.clean_every_blocks {
-        0 => "a pass for each choice of precisions, and the updates; calibration is launched operation by operation",
+        0 => "a pass for each choice of precisions, the updates, and each token of an answer at each precision",
         // A cleanup in the middle of a pass would have to be recorded.
         _ => "",
     }
@@ -126,6 +126,7 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         captures: captures(settings),
+        captures_validation: true,
         learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,

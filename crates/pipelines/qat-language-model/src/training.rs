@@ -299,12 +299,13 @@ impl TrainingModule for QatLanguageModule {
         network: &Network,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        if self.step > 0 && self.step <= self.config.settings.pretraining_steps {
+        let pretrains = self.step <= self.config.settings.pretraining_steps;
+        if pretrains && self.step > 0 {
             // Pretraining has changed the base since the last calibration.
             evaluation.enter("calibration");
             self.calibrate(network, &evaluation.trained.device.inner)?;
         }
-        self.validation.run(network, &self.precisions, &self.config, &mut self.ranges, evaluation)
+        self.validation.run(network, &self.precisions, &self.config, (&mut self.ranges, !pretrains), evaluation)
     }
 
     fn save(&mut self, trained: &mut TrainState<Network>, directory: &Path) -> Result<(), TaskError> {

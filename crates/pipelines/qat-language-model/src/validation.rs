@@ -19,9 +19,10 @@ use xrun_core::task::{TaskError, ValidationReport};
 use xrun_data::question_answers::example::Example;
 use xrun_training::metrics::perplexity::perplexity;
 use xrun_training::metrics::squad::SquadScore;
-use xrun_training::nn::generate::{Completion, GenerationLimits, complete};
+use xrun_training::nn::generate::{Completion, DecodeCache, GenerationLimits, complete};
 use xrun_training::nn::micro_batches::MicroBatchSize;
 use xrun_training::nn::module_task::Evaluation;
+use xrun_training::nn::step::TrainState;
 use xrun_training::nn::transformer::tokens;
 
 /// State of all validations of a run.
@@ -35,7 +36,7 @@ pub struct Validation {
     /// Number of sequences of a micro-batch.
     micro_batch_size: Arc<MicroBatchSize>,
     batch: Registration,
-    cache: Registration,
+    cache: DecodeCache,
 }
 
 /// Sums of one precision.
@@ -63,7 +64,7 @@ impl Validation {
             batches_max: experiment.validation.batches as u64,
             micro_batch_size,
             batch: prepared.buffers.validation_batch.register(ledger),
-            cache: prepared.buffers.decode_cache.register(ledger),
+            cache: DecodeCache::new(prepared.buffers.decode_cache.register(ledger)),
         }
     }
 
@@ -75,16 +76,17 @@ impl Validation {
         result
     }
 
-    /// Evaluates all batches at all precisions. `network` is on the inner device.
+    /// Evaluates all batches at all precisions. `network` is on the inner device. Passes with fixed ranges may be captured.
     pub fn run(
         &self,
         network: &Gpt2Network,
         precisions: &[Precision],
         config: &QuantConfig,
-        ranges: &mut Ranges,
+        (ranges, has_fixed_ranges): (&mut Ranges, bool),
         evaluation: &mut Evaluation<'_, QatLanguageModule>,
     ) -> Result<ValidationReport, TaskError> {
         let mut sums = vec![Sums::default(); precisions.len()];
+        let captures = has_fixed_ranges.then_some(evaluation.trained);
         for number in 0..self.batches_max {
             evaluation.enter("validation_data");
             let examples = self.batches.held_out(number)?;
@@ -94,11 +96,12 @@ impl Validation {
             let batch = self.batches.validation_batch(&examples, self.settings.loss_tokens, number);
             evaluation.enter("validation");
             self.reserving(validation_bytes(&batch, &examples), || {
-                for (at, precision) in precisions.iter().enumerate() {
+                precisions.iter().enumerate().try_for_each(|(at, precision)| {
                     let mut quant = QuantContext::new(config, Some((at, *precision)), ranges);
-                    self.evaluate(network, &batch, &examples, &mut quant, &mut sums[at]);
-                }
-            });
+                    let captured = captures.map(|trained| (trained, at as u32));
+                    self.evaluate(network, &batch, &examples, &mut quant, captured, &mut sums[at])
+                })
+            })?;
             evaluation.batch_done(number + 1, self.batches.validation_batches(self.batches_max));
         }
         Ok(ValidationReport { metrics: self.metrics(precisions, &sums), ..ValidationReport::default() })
@@ -111,8 +114,9 @@ impl Validation {
         batch: &TokenBatch,
         examples: &[Arc<Example>],
         quant: &mut QuantContext<'_>,
+        captured: Option<(&TrainState<Gpt2Network>, u32)>,
         sums: &mut Sums,
-    ) {
+    ) -> Result<(), TaskError> {
         let device = network.inner_device();
         for micro_batch in batch.micro_batches(self.micro_batch_size.get()) {
             let inputs = tokens(&micro_batch.inputs, micro_batch.size, micro_batch.length, &device);
@@ -123,24 +127,32 @@ impl Validation {
         let tokenizer = &self.batches.store.corpus.tokenizer;
         sums.bytes += batch.target_bytes(tokenizer) as f64;
         let prompts: Vec<Vec<&[u32]>> = examples.iter().map(|example| example.prompts().collect()).collect();
-        for (completion, example) in self.answers(network, &prompts, quant).iter().zip(examples) {
+        for (completion, example) in self.answers(network, &prompts, quant, captured)?.iter().zip(examples) {
             let answer = completion.as_ref().map_or(String::new(), |completion| tokenizer.decode(&completion.tokens));
             sums.answers.add(&answer, &example.answers);
         }
+        Ok(())
     }
 
-    /// Returns the most probable answer to each question, which is given by the prompts of its windows.
+    /// Returns the most probable answer to each question, which is given by the prompts of its windows. `captured` is that of [`complete`].
+    ///
+    /// # Errors
+    /// The device fails.
     pub fn answers(
         &self,
         network: &Gpt2Network,
         prompts: &[Vec<&[u32]>],
         quant: &mut QuantContext<'_>,
-    ) -> Vec<Option<Completion>> {
-        let eos_token = self.batches.store.corpus.tokenizer.eos_token();
-        let limits =
-            GenerationLimits { eos_token, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
-        let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant);
-        best_answers(prompts, self.micro_batch_size.get(), complete)
+        captured: Option<(&TrainState<Gpt2Network>, u32)>,
+    ) -> Result<Vec<Option<Completion>>, TaskError> {
+        let limits = GenerationLimits {
+            eos_token: self.batches.store.corpus.tokenizer.eos_token(),
+            tokens: self.settings.max_new_tokens,
+            length: self.settings.sequence_length,
+            sequences: self.micro_batch_size.get(),
+        };
+        let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant, captured);
+        best_answers(prompts, limits.sequences, complete)
     }
 
     fn metrics(&self, precisions: &[Precision], sums: &[Sums]) -> Vec<(String, Option<f64>)> {

@@ -4,11 +4,14 @@ use xrun_training::nn::generate::Completion;
 
 /// Returns the most probable answer to each question, which has one prompt per window of its context; the first of equally
 /// probable ones, and `None` for a question without prompts. `complete` answers at most `batch_size` prompts per call.
-pub fn best_answers(
+///
+/// # Errors
+/// That of `complete`.
+pub fn best_answers<E>(
     prompts: &[Vec<&[u32]>],
     batch_size: usize,
-    mut complete: impl FnMut(&[&[u32]]) -> Vec<Completion>,
-) -> Vec<Option<Completion>> {
+    mut complete: impl FnMut(&[&[u32]]) -> Result<Vec<Completion>, E>,
+) -> Result<Vec<Option<Completion>>, E> {
     let all: Vec<(usize, &[u32])> = prompts
         .iter()
         .enumerate()
@@ -17,7 +20,7 @@ pub fn best_answers(
     let mut best: Vec<Option<Completion>> = vec![None; prompts.len()];
     for batch in all.chunks(batch_size.max(1)) {
         let prompts: Vec<&[u32]> = batch.iter().map(|(_, prompt)| *prompt).collect();
-        for ((question, _), completion) in batch.iter().zip(complete(&prompts)) {
+        for ((question, _), completion) in batch.iter().zip(complete(&prompts)?) {
             // A NaN replaces nothing: a diverged model gives its first answer.
             let best = &mut best[*question];
             if best.as_ref().is_none_or(|best| completion.mean_log_probability > best.mean_log_probability) {
@@ -25,11 +28,13 @@ pub fn best_answers(
             }
         }
     }
-    best
+    Ok(best)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
 
     /// The model repeats the last token of its prompt; its log probability grows with the token.
@@ -47,14 +52,17 @@ mod tests {
                 let last = prompt[prompt.len() - 1];
                 Completion { tokens: vec![last, prompt.len() as u32], mean_log_probability: f64::from(last) - 10.0 }
             };
-            prompts.iter().map(answer).collect()
+            Ok::<_, Infallible>(prompts.iter().map(answer).collect())
         });
+        let Ok(found) = found;
         assert_eq!(found[0].as_ref().map(|answer| answer.mean_log_probability), Some(-1.0));
         assert_eq!(tokens(found), [vec![9, 2], vec![3, 2], vec![8, 2], vec![]], "the first of equals");
         assert_eq!(passes, [4, 2]);
         let diverged = best_answers(&questions[..1], 4, |prompts| {
-            vec![Completion { tokens: vec![7], mean_log_probability: f64::NAN }; prompts.len()]
+            let answer = Completion { tokens: vec![7], mean_log_probability: f64::NAN };
+            Ok::<_, Infallible>(vec![answer; prompts.len()])
         });
+        let Ok(diverged) = diverged;
         assert_eq!(tokens(diverged), [[7]]);
     }
 }

@@ -13,8 +13,9 @@ use super::super::weights;
 use super::*;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
-use xrun_training::nn::generate::{GenerationLimits, complete};
+use xrun_training::nn::generate::{DecodeCache, GenerationLimits, complete};
 use xrun_training::nn::gpt2_file;
+use xrun_training::nn::step::TrainState;
 use xrun_training::nn::testing::{assert_kernels_agree, changed as changed_network};
 use xrun_training::nn::testing::{autodiff, close, json_numbers, plain, values};
 use xrun_training::nn::transformer::tokens;
@@ -166,17 +167,20 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
     let all = reference();
     let network = network(&all).valid();
     let ledger = Ledger::default();
-    let cache = Buffer::new("decode_cache", Policy::Refuse, Cap { items: 1, bytes: 1 << 20 }).register(&ledger);
+    let cache = Buffer::new("decode_cache", Policy::Refuse, Cap { items: 1, bytes: 1 << 20 });
+    let cache = DecodeCache::new(cache.register(&ledger));
     let rows: Vec<Vec<u32>> =
         whole(&all["tokens"]).chunks(10).map(|row| row.iter().map(|token| *token as u32).collect()).collect();
     let lengths = whole(&all["prompt_lengths"]);
     let prompts: Vec<&[u32]> = rows.iter().zip(&lengths).map(|(row, length)| &row[..*length as usize]).collect();
     assert_ne!(prompts[0].len(), prompts[1].len());
     let image = || network.image_tokens(images(&all, &plain()), &config());
-    let limits = GenerationLimits { eos_token: 0, tokens: 8, length: 28 };
+    let limits = GenerationLimits { eos_token: 0, tokens: 8, length: 28, sequences: 2 };
     let answers = |limits: GenerationLimits| -> Vec<Vec<u32>> {
-        let answers = complete(&network.language, Some(image()), &prompts, limits, &cache, &mut &config());
-        answers.into_iter().map(|answer| answer.tokens).collect()
+        let not_captured = None::<(&TrainState<VisionLanguageNetwork>, u32)>;
+        let (language, prefix) = (&network.language, Some(image()));
+        let answers = complete(language, prefix, &prompts, limits, &cache, &mut &config(), not_captured);
+        answers.unwrap().into_iter().map(|answer| answer.tokens).collect()
     };
     let found = answers(limits);
     let expected: Vec<Vec<u32>> =

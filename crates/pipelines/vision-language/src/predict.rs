@@ -98,7 +98,7 @@ pub fn predict(
                 image.map(|image| examples.push(Example { image, text: question.without_answer() })).err().flatten()
             })
             .collect();
-        let mut answers = validation.generated_answers(network, config, &examples).into_iter();
+        let mut answers = validation.generated_answers(network, config, &examples)?.into_iter();
         for (path, failure) in files.iter().zip(failures) {
             let item = Item::file(path);
             let (None, Some(text)) = (&failure, if failure.is_none() { answers.next() } else { None }) else {

@@ -35,7 +35,8 @@ fields are right and there are no others, or the text equals the truth. ✗: the
 fields are named, followed by the truth.";
 
 /// Parts of a step that are captured, as in [`TaskFacts::captures`].
-pub const CAPTURES: &str = "a pass for each eighth of the tokens that may be selected, and the update";
+pub const CAPTURES: &str =
+    "a pass for each eighth of the tokens that may be selected, the update, and each token of an answer";
 
 /// Opened data and settings of the task.
 #[derive(Debug)]
@@ -108,6 +109,7 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         captures: CAPTURES,
+        captures_validation: true,
         learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,

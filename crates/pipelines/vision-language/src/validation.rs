@@ -1,5 +1,6 @@
 //! Validation: losses and answers for held-out images, on the inner device, one batch at a time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -23,9 +24,10 @@ use xrun_data::image_text::store::Example;
 use xrun_training::metrics::fields::{AnswerComparison, FieldScores, Tally};
 use xrun_training::metrics::perplexity::perplexity;
 use xrun_training::nn::Tensor;
-use xrun_training::nn::generate::{GenerationLimits, complete};
+use xrun_training::nn::generate::{DecodeCache, GenerationLimits, complete};
 use xrun_training::nn::micro_batches::MicroBatchExecutor;
 use xrun_training::nn::module_task::Evaluation;
+use xrun_training::nn::step::TrainState;
 use xrun_training::nn::transformer::{Tokens, tokens};
 
 type Network = VisionLanguageNetwork;
@@ -51,7 +53,7 @@ pub struct Validation {
     selective: super::selective::SelectiveLoss,
     executor: Arc<MicroBatchExecutor>,
     batch: Registration,
-    cache: Registration,
+    cache: DecodeCache,
     _counts: Registration,
 }
 
@@ -105,7 +107,7 @@ impl Validation {
             selective: settings.selective.clone(),
             executor,
             batch: buffers.validation_batch.register(ledger),
-            cache: buffers.decode_cache.register(ledger),
+            cache: DecodeCache::new(buffers.decode_cache.register(ledger)),
             _counts: counts,
         }
     }
@@ -140,7 +142,7 @@ impl Validation {
     ) -> Result<ValidationReport, TaskError> {
         let mut forced = TeacherForced::default();
         let (mut free, mut grey, mut unseen) = (FieldScores::default(), FieldScores::default(), FieldScores::default());
-        let mut shown = Vec::new();
+        let (mut shown, trained) = (Vec::new(), Some(evaluation.trained));
         let (all, mut done) = (self.batches.answered(self.batches_max, self.generated_answers, self.grey_images), 0);
         let mut left = self.generated_answers;
         for number in 0..self.batches_max {
@@ -152,14 +154,14 @@ impl Validation {
             evaluation.enter("generated_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
-            for (example, answer) in self.answers(network, config, examples, ShownImage::Original) {
+            for (example, answer) in self.answers(network, config, examples, ShownImage::Original, trained)? {
                 let judged = free.add(&answer, &example.text.answer_text);
                 if shown.len() < self.report_images {
                     shown.push(self.captioned(example, &answer, &judged, shown.is_empty()));
                 }
             }
             if self.grey_images {
-                for (example, answer) in self.answers(network, config, examples, ShownImage::Grey) {
+                for (example, answer) in self.answers(network, config, examples, ShownImage::Grey, trained)? {
                     grey.add(&answer, &example.text.answer_text);
                 }
             }
@@ -176,7 +178,7 @@ impl Validation {
             evaluation.enter("generated_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
-            for (example, answer) in self.answers(network, config, examples, ShownImage::Original) {
+            for (example, answer) in self.answers(network, config, examples, ShownImage::Original, trained)? {
                 unseen.add(&answer, &example.text.answer_text);
             }
             done += examples.len() as u64;
@@ -232,27 +234,38 @@ impl Validation {
     }
 
     /// Returns the model's free answer to each example; `examples` are at most a batch.
-    pub fn generated_answers(&self, network: &Network, config: &ForwardConfig, examples: &[Example]) -> Vec<String> {
-        self.answers(network, config, examples, ShownImage::Original).map(|(_, answer)| answer).collect()
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn generated_answers(
+        &self,
+        network: &Network,
+        config: &ForwardConfig,
+        examples: &[Example],
+    ) -> Result<Vec<String>, TaskError> {
+        let answers = self.answers(network, config, examples, ShownImage::Original, None)?;
+        Ok(answers.map(|(_, answer)| answer).collect())
     }
 
-    /// Returns each example with the model's free answer.
+    /// Returns each example with the model's free answer. Passes may be captured with `trained`.
     fn answers<'a>(
         &self,
         network: &Network,
         config: &ForwardConfig,
         examples: &'a [Example],
         shown: ShownImage,
-    ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
+        trained: Option<&TrainState<Network>>,
+    ) -> Result<impl Iterator<Item = (&'a Example, String)> + use<'a>, TaskError> {
         let device = network.inner_device();
         let tokenizer = &self.batches.store.tokenizer;
         let limits = GenerationLimits {
             eos_token: tokenizer.eos_token(),
             tokens: self.answer_tokens,
             length: self.batches.shape.length,
+            sequences: self.executor.size.get(),
         };
         let parts = self.executor.split(examples.len());
-        let all = self.executor.forward(network, &parts, |network, range| {
+        let answer = |network: &Network, range: &Range<usize>, captured: Option<(&TrainState<Network>, u32)>| {
             let part = &examples[range.clone()];
             let rgb: Vec<u8> = match shown {
                 ShownImage::Original => part.iter().flat_map(|example| example.image.rgb.iter().copied()).collect(),
@@ -260,10 +273,18 @@ impl Validation {
             };
             let image = network.image_tokens(image_tensor(&rgb, self.batches.shape.side, &device), config);
             let prompts: Vec<&[u32]> = part.iter().map(|example| example.text.prompt.as_slice()).collect();
-            let answers = complete(&network.language, Some(image), &prompts, limits, &self.cache, &mut { config });
-            answers.iter().map(|answer| tokenizer.decode(&answer.tokens)).collect::<Vec<String>>()
-        });
-        examples.iter().zip(all.into_iter().flatten())
+            let (language, prefix, context) = (&network.language, Some(image), &mut { config });
+            let answers = complete(language, prefix, &prompts, limits, &self.cache, context, captured)?;
+            Ok(answers.iter().map(|answer| tokenizer.decode(&answer.tokens)).collect())
+        };
+        let all: Result<Vec<Vec<String>>, TaskError> = match trained.filter(|trained| trained.captures_passes()) {
+            Some(trained) => parts.iter().map(|range| answer(network, range, Some((trained, 0)))).collect(),
+            None => {
+                let all = self.executor.forward(network, &parts, |network, range| answer(network, range, None));
+                all.into_iter().collect()
+            }
+        };
+        Ok(examples.iter().zip(all?.into_iter().flatten()))
     }
 
     /// Image for the report with its caption; the first one also shows the masked tokens of its answer.

@@ -287,9 +287,12 @@ impl Recorder {
     }
 }
 
+/// Kind of a pass, and the shapes of its inputs.
+type Key = (Vec<u32>, Vec<Shape>);
+
 /// Pass with its fixed buffers.
 struct CapturedPass {
-    key: (Vec<u32>, Vec<Shape>),
+    key: Key,
     graph: Graph,
     inputs: Vec<Input>,
     /// Row of the table for the next run, `[1]`.
@@ -302,6 +305,10 @@ struct CapturedPass {
     rows_used: usize,
     /// Parameters with a gradient, by set.
     trained: Vec<BTreeSet<u64>>,
+}
+
+fn key(kind: impl IntoIterator<Item = u32>, inputs: &[TensorData]) -> Key {
+    (kind.into_iter().collect(), inputs.iter().map(|values| values.shape().clone()).collect())
 }
 
 /// Update of the parameters that had a gradient, by set.
@@ -331,10 +338,10 @@ pub struct Captures {
     /// Passes of this step whose values are on the device, with their row and divisor.
     pending: Vec<(usize, usize, f64)>,
     values: Vec<StepSum>,
-    /// Shapes of the inputs of forward passes in the running validation, and their runs.
-    validated: Vec<(Vec<Shape>, u32)>,
+    /// Forward passes in the running validation, and their runs.
+    validated: Vec<(Key, u32)>,
     /// Those with enough runs in the last validation.
-    repeated: Vec<Vec<Shape>>,
+    repeated: Vec<Key>,
     /// The parameters have memory of their own.
     is_fixed: bool,
     norm_on_host: Option<f64>,
@@ -431,7 +438,7 @@ impl Captures {
         staged: Pass,
         compute: &mut impl FnMut(&M, &mut Inputs<'_>, &mut StepAccumulator<M>) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
-        let number = self.stage(&staged.kind, staged.inputs);
+        let number = self.stage(key(staged.kind, &staged.inputs), staged.inputs);
         if self.passes[number].rows_used == ROWS {
             self.transfer(false);
         }
@@ -465,29 +472,27 @@ impl Captures {
     }
 
     /// Runs a forward pass of a validation; returns the outputs on the host. It may be captured if its shapes were repeated in the
-    /// validation before: one that is warmed up and not recorded would cost more. `network` is without autodiff and shares the memory of
-    /// the trained one.
-    pub fn forward<M: Module>(
+    /// validation before: one that is warmed up and not recorded would cost more.
+    pub fn forward(
         &mut self,
-        network: &M,
-        inputs: Vec<TensorData>,
-        compute: &impl Fn(&M, &mut Inputs<'_>) -> Vec<Tensor<1>>,
+        staged: Pass,
+        compute: &mut dyn FnMut(&mut Inputs<'_>) -> Vec<Tensor<1>>,
     ) -> Result<Vec<Vec<f32>>, TaskError> {
-        let shapes: Vec<Shape> = inputs.iter().map(|values| values.shape().clone()).collect();
-        match self.validated.iter().position(|(known, _)| *known == shapes) {
+        let key = key([FORWARD].into_iter().chain(staged.kind), &staged.inputs);
+        match self.validated.iter().position(|(known, _)| *known == key) {
             Some(known) => self.validated[known].1 += 1,
-            None if self.validated.len() < 2 * GRAPHS_MAX => self.validated.push((shapes.clone(), 1)),
+            None if self.validated.len() < 2 * GRAPHS_MAX => self.validated.push((key.clone(), 1)),
             None => {}
         }
-        let is_warm = |pass: &CapturedPass| pass.key == (vec![FORWARD], shapes.clone()) && pass.is_warm();
-        if !self.repeated.contains(&shapes) || (self.recorder.is_warming && !self.passes.iter().any(is_warm)) {
-            return Ok(fetch(compute(network, &mut Inputs::on_host(inputs, &self.recorder.device.inner))));
+        let is_warm = |pass: &CapturedPass| pass.key == key && pass.is_warm();
+        if !self.repeated.contains(&key) || (self.recorder.is_warming && !self.passes.iter().any(is_warm)) {
+            return Ok(fetch(compute(&mut Inputs::on_host(staged.inputs, &self.recorder.device.inner))));
         }
-        let number = self.stage(&[FORWARD], inputs);
+        let number = self.stage(key, staged.inputs);
         let Self { recorder, passes, scale, .. } = self;
         let pass = &mut passes[number];
-        pass.run(recorder, &mut Vec::new(), Vec::new(), |pass, _| {
-            let found = compute(network, &mut Inputs::Fixed(pass.inputs.iter(), scale));
+        pass.run(recorder, &mut Vec::new(), staged.state, |pass, _| {
+            let found = compute(&mut Inputs::Fixed(pass.inputs.iter(), scale));
             match pass.outputs.is_empty() {
                 true => pass.outputs = found.into_iter().map(in_place::fixed).collect(),
                 false => in_place::assign(pass.outputs.iter().cloned().zip(found).collect()),
@@ -499,11 +504,11 @@ impl Captures {
 
     /// Ends a validation: what it repeated may be captured in the next one.
     pub fn end_validation(&mut self) {
-        if self.passes.iter().any(|pass| pass.key.0 == [FORWARD] && pass.is_warm()) {
+        if self.passes.iter().any(|pass| pass.key.0.first() == Some(&FORWARD) && pass.is_warm()) {
             self.cool_down();
         }
         let repeated = self.validated.drain(..).filter(|(_, runs)| *runs > WARM_UP_RUNS + 1);
-        self.repeated = repeated.map(|(shapes, _)| shapes).collect();
+        self.repeated = repeated.map(|(key, _)| key).collect();
     }
 
     /// Adds gradients that were computed outside a pass.
@@ -522,17 +527,16 @@ impl Captures {
     }
 
     /// Writes the inputs of a pass, which is added if it is new; returns its index.
-    fn stage(&mut self, kind: &[u32], inputs: Vec<TensorData>) -> usize {
+    fn stage(&mut self, key: Key, inputs: Vec<TensorData>) -> usize {
         if self.recorder.is_warming && self.recorder.idle > IDLE_RUNS_MAX {
             self.cool_down();
         }
-        let number = self.find(kind, &inputs);
+        let number = self.find(key, &inputs);
         self.passes[number].inputs.iter().zip(inputs).for_each(|(input, values)| input.write(values));
         number
     }
 
-    fn find(&mut self, kind: &[u32], inputs: &[TensorData]) -> usize {
-        let key = (kind.to_vec(), inputs.iter().map(|values| values.shape().clone()).collect());
+    fn find(&mut self, key: Key, inputs: &[TensorData]) -> usize {
         if let Some(known) = self.passes.iter().position(|pass| pass.key == key) {
             return known;
         }

@@ -8,7 +8,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::Device;
-use xrun_ops::{Gelu, embedding, gelu};
+use xrun_ops::{Gelu, embedding, gelu, in_place};
 
 use super::Tensor;
 use super::graph::to_inner;
@@ -100,31 +100,86 @@ pub struct Gpt2Network {
     heads: usize,
 }
 
-/// Keys and values of the tokens of a batch so far, by block: `[batch, heads, tokens, width / heads]` each.
-#[derive(Debug, Default)]
-pub struct KvCache(Vec<[Tensor<4>; 2]>);
+/// Keys and values of the tokens of a batch so far.
+#[derive(Clone, Debug)]
+pub enum KvCache {
+    /// By block, `[batch, heads, tokens, width / heads]` each.
+    Growing(Vec<[Tensor<4>; 2]>),
+    /// In memory of their own, which a captured pass writes: by block, tables with a row for each position, and their shape
+    /// `[positions, batch, heads, width / heads]`.
+    Fixed(Vec<[Tensor<1>; 2]>, [usize; 4]),
+}
 
 /// Tokens that a token attends to.
 #[derive(Debug)]
 pub enum AttentionMode<'a> {
     /// Itself and those before it in its sequence; their keys and values are added to the cache if there is one.
     Causal(&'a BatchLayout, Option<&'a mut KvCache>),
-    /// Itself and the cached tokens, except those that the additive mask `[batch, tokens]` hides, for one more token of each
-    /// sequence. Its keys and values are added to the cache.
-    Cached(&'a mut KvCache, &'a Tensor<2>),
+    /// Itself and the cached tokens, except those that the mask hides, for one more token of each sequence. Its keys and values are
+    /// added to the cache.
+    Cached(&'a mut KvCache, &'a CachePosition),
+}
+
+/// Place of one more token of each sequence in a cache.
+#[derive(Clone, Debug)]
+pub struct CachePosition {
+    /// Number of tokens before it, `[1]`.
+    pub row: Tokens<1>,
+    /// Additive mask of the tokens in the cache and this one, `[batch, tokens]`; of all positions if the memory is fixed.
+    pub mask: Tensor<2>,
 }
 
 impl KvCache {
-    /// Size of all keys and values.
-    pub fn bytes(&self) -> u64 {
-        let numbers = self.0.iter().flatten().map(|tensor| tensor.shape().num_elements());
-        (numbers.sum::<usize>() * size_of::<f32>()) as u64
+    /// Cache in fixed memory for `batch` sequences of at most `positions` tokens; `old` itself if it is such.
+    pub fn fixed(network: &Gpt2Network, positions: usize, batch: usize, old: Option<Self>) -> Self {
+        let Gpt2Shape { layers, heads, hidden_size, .. } = network.shape();
+        let shape = [positions, batch, heads, hidden_size / heads];
+        let table = || in_place::fixed(Tensor::zeros([shape.iter().product::<usize>()], &network.inner_device()));
+        match old {
+            Some(Self::Fixed(tables, known)) if known == shape => Self::Fixed(tables, known),
+            _ => Self::Fixed((0..layers).map(|_| [table(), table()]).collect(), shape),
+        }
     }
 
-    /// Appends keys and values of more tokens; returns those of all tokens of the block.
-    fn append(&mut self, block: usize, more: [Tensor<4>; 2]) -> [Tensor<4>; 2] {
-        let Some(cached) = self.0.get_mut(block) else {
-            self.0.push(more.clone());
+    /// Size of all keys and values.
+    pub fn bytes(&self) -> u64 {
+        let numbers: usize = match self {
+            Self::Growing(blocks) => blocks.iter().flatten().map(|tensor| tensor.shape().num_elements()).sum(),
+            Self::Fixed(tables, shape) => 2 * tables.len() * shape.iter().product::<usize>(),
+        };
+        (numbers * size_of::<f32>()) as u64
+    }
+
+    /// Fixed memory.
+    pub fn tables(&self) -> Vec<Tensor<1>> {
+        match self {
+            Self::Growing(_) => Vec::new(),
+            Self::Fixed(tables, _) => tables.iter().flatten().cloned().collect(),
+        }
+    }
+
+    /// Appends keys and values of more tokens, `[batch, heads, n, width / heads]`, or the first ones if there is no `row`; returns those of
+    /// all tokens of the block.
+    fn append(&mut self, block: usize, more: [Tensor<4>; 2], row: Option<&Tokens<1>>) -> [Tensor<4>; 2] {
+        let blocks = match self {
+            Self::Growing(blocks) => blocks,
+            Self::Fixed(tables, shape) => {
+                for (table, more) in tables[block].iter().zip(more) {
+                    let rows = more.permute([2, 0, 1, 3]).reshape([-1]);
+                    match row {
+                        Some(row) => in_place::put(table, rows, row),
+                        None => {
+                            let rest = shape.iter().product::<usize>() - rows.dims()[0];
+                            let rest = Tensor::zeros([rest], &rows.device());
+                            in_place::assign(vec![(table.clone(), Tensor::cat(vec![rows, rest], 0))]);
+                        }
+                    }
+                }
+                return tables[block].clone().map(|table| table.reshape(*shape).permute([1, 2, 0, 3]));
+            }
+        };
+        let Some(cached) = blocks.get_mut(block) else {
+            blocks.push(more.clone());
             return more;
         };
         let [keys, values] = cached.clone();
@@ -276,14 +331,14 @@ impl Gpt2Network {
         match mode {
             AttentionMode::Causal(layout, cache) => {
                 if let Some(cache) = cache {
-                    cache.append(block, by_head(layout.batch));
+                    cache.append(block, by_head(layout.batch), None);
                 }
                 let [key, value] = keys_values;
                 attend(query, key, value, heads, layout, matmul)
             }
-            AttentionMode::Cached(cache, mask) => {
-                let [keys, values] = cache.append(block, by_head(query.dims()[0]));
-                attend_to_cache(query, keys, values, (*mask).clone(), matmul)
+            AttentionMode::Cached(cache, CachePosition { row, mask }) => {
+                let [keys, values] = cache.append(block, by_head(query.dims()[0]), Some(row));
+                attend_to_cache(query, keys, values, mask.clone(), matmul)
             }
         }
     }
@@ -308,18 +363,18 @@ impl Gpt2Network {
         self.hidden_of_embeddings(self.token_embeddings(tokens, context), None, context)
     }
 
-    /// Output of the last block for one more token of each sequence, `[batch]`, at its position: `[batch, width]`. The additive mask
-    /// `[batch, tokens]` covers the cached tokens and this one, which is added to the cache.
+    /// Output of the last block for one more token of each sequence, `[batch]`, at its position in the sequence: `[batch, width]`. It is
+    /// added to the cache at `place`.
     pub fn decode(
         &self,
         token: Tokens<1>,
         position: Tokens<1>,
-        mask: &Tensor<2>,
+        place: &CachePosition,
         cache: &mut KvCache,
         context: &mut impl ForwardContext,
     ) -> Tensor<2> {
         let start = self.wte.weight.val().select(0, token) + self.wpe.weight.val().select(0, position);
-        let mode = &mut AttentionMode::Cached(cache, mask);
+        let mode = &mut AttentionMode::Cached(cache, place);
         (0..self.blocks()).fold(start, |input, number| self.block(number, input, mode, context))
     }
 

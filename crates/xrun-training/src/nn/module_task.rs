@@ -124,7 +124,7 @@ impl<'a, M: Module> Step<'a, M> {
 
     /// Returns whether passes are captured, and their inputs are therefore staged.
     pub fn is_captured(&self) -> bool {
-        self.trained.captures.is_some()
+        self.trained.captures_passes()
     }
 
     /// Runs a pass, which may be captured: `compute` makes no tensor but from its inputs and the network, transfers none to the host,

@@ -14,7 +14,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::TensorData;
 use burn_store::ModuleSnapshot;
 
-use super::captured::{Captures, Inputs};
+use super::captured::{Captures, Inputs, Pass};
 use super::gradients::Divisor;
 use super::micro_batches::MicroBatchExecutor;
 use super::optimizer::ModuleOptimizer;
@@ -116,24 +116,23 @@ impl<M: Module> TrainState<M> {
         Ok(self.network()?.valid())
     }
 
-    /// Returns the outputs on the host of a forward pass, which may be captured: `compute` makes no tensor but from its inputs and the
-    /// network, which is that of [`Self::inner`].
+    /// Returns the outputs on the host of a forward pass, which may be captured: `compute` makes no tensor but from its inputs, the state
+    /// of the pass, and the network of [`Self::inner`].
     ///
     /// # Errors
     /// The device fails.
     pub fn outputs(
         &self,
-        network: &M,
-        inputs: Vec<TensorData>,
-        compute: &impl Fn(&M, &mut Inputs<'_>) -> Vec<Tensor<1>>,
+        pass: Pass,
+        compute: &mut dyn FnMut(&mut Inputs<'_>) -> Vec<Tensor<1>>,
     ) -> Result<Vec<Vec<f32>>, TaskError> {
         match self.captures.as_ref().filter(|captures| captures.borrow().has_fixed_parameters()) {
-            Some(captures) => captures.borrow_mut().forward(network, inputs, compute),
-            None => Ok(fetch(compute(network, &mut Inputs::on_host(inputs, &self.device.inner)))),
+            Some(captures) => captures.borrow_mut().forward(pass, compute),
+            None => Ok(fetch(compute(&mut Inputs::on_host(pass.inputs, &self.device.inner)))),
         }
     }
 
-    /// As [`Self::outputs`], for each micro-batch, whose inputs `stage` makes.
+    /// As [`Self::outputs`], for each micro-batch, whose inputs `stage` makes. `network` is that of [`Self::inner`].
     ///
     /// # Errors
     /// The device fails.
@@ -145,13 +144,20 @@ impl<M: Module> TrainState<M> {
         stage: impl Fn(&P) -> Vec<TensorData> + Sync,
         compute: impl Fn(&M, &mut Inputs<'_>) -> Vec<Tensor<1>> + Sync,
     ) -> Result<Vec<Vec<Vec<f32>>>, TaskError> {
-        if self.captures.is_some() {
-            return micro_batches.iter().map(|part| self.outputs(network, stage(part), &compute)).collect();
+        if self.captures_passes() {
+            let pass = |part| Pass { inputs: stage(part), ..Pass::default() };
+            let outputs = |part| self.outputs(pass(part), &mut |inputs| compute(network, inputs));
+            return micro_batches.iter().map(outputs).collect();
         }
         let device = &self.device.inner;
         Ok(executor.forward(network, micro_batches, |network, part| {
             fetch(compute(network, &mut Inputs::on_host(stage(part), device)))
         }))
+    }
+
+    /// Returns whether passes may be captured, one after another.
+    pub fn captures_passes(&self) -> bool {
+        self.captures.is_some()
     }
 
     /// Number of parameters.

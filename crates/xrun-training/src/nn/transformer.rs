@@ -2,6 +2,7 @@
 //!
 //! Between them tokens are rows, `[batch * length, width]`. The names of the fields are those of Hugging Face's files.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use burn::module::{Module, Param};
@@ -171,11 +172,12 @@ pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &BatchLayout, matmul:
     attend(query, key, value, heads, layout, matmul)
 }
 
-/// Additive padding mask `[batch, positions]` of sequences with these lengths.
-pub fn padding_mask(lengths: &[usize], positions: usize, inner: &Device) -> Tensor<2> {
-    let row = |length: &usize| (0..positions).map(|at| if at < *length { 0.0 } else { MASKED }).collect::<Vec<f32>>();
-    let mask: Vec<f32> = lengths.iter().flat_map(row).collect();
-    Tensor::from_data(TensorData::new(mask, [lengths.len(), positions]), inner)
+/// Additive mask `[batch, positions]` that shows the first positions of each sequence, as many as its length, and those of `more`.
+pub fn padding_mask(lengths: &[usize], more: Range<usize>, positions: usize) -> TensorData {
+    let shown = |at: usize, length: usize| at < length || more.contains(&at);
+    let row =
+        |length: &usize| (0..positions).map(|at| if shown(at, *length) { 0.0 } else { MASKED }).collect::<Vec<f32>>();
+    TensorData::new(lengths.iter().flat_map(row).collect::<Vec<f32>>(), [lengths.len(), positions])
 }
 
 /// Attention of one more token of each sequence, `[batch, width]`, to cached keys and values,
@@ -216,7 +218,7 @@ mod tests {
             // Masked positions follow.
             Tensor::cat(vec![rows.clone(), rows.narrow(2, 0, 2).mul_scalar(50.0)], 2)
         };
-        let mask = padding_mask(&[length, length], length + 2, &plain());
+        let mask = Tensor::from_data(padding_mask(&[length, length], 0..0, length + 2), &plain());
         let found = attend_to_cache(last(query), cached(key), cached(value), mask, ComputeDtype::Float32);
         close(&values(found), &values(last(whole)), 1e-5);
     }

@@ -152,8 +152,6 @@ pub struct TaskFacts {
     pub images: &'static str,
     /// Parts of steps and validations that are captured on a device that can, and those that are not, human-readable; empty where nothing is.
     pub captures: &'static str,
-    /// Whether forward passes of a validation are among them; a probe then repeats them until they are captured.
-    pub captures_validation: bool,
     /// Names in [`StepReport::values`] that number the stage of a step, the coarsest first, such as a round and a local epoch.
     /// Memory is reported by stage. Empty where epochs suffice.
     pub stages: &'static [&'static str],
@@ -275,7 +273,6 @@ impl TaskFacts {
             steps_are_known: true,
             images: "",
             captures: "",
-            captures_validation: false,
             stages: &[],
         }
     }

@@ -126,7 +126,9 @@ pub fn prepare(
 /// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub fn captures(settings: &FederatedAdapters) -> &'static str {
     match settings.node_optimizer {
-        NodeOptimizer::Fresh if settings.proximal == 0.0 => "a pass for each size of a micro-batch, and the update",
+        NodeOptimizer::Fresh if settings.proximal == 0.0 => {
+            "a pass for each size of a micro-batch, the update, and validations"
+        }
         // A turn would begin with other memory: a state of the optimiser that was on the host, and the anchor of the proximal term.
         NodeOptimizer::Fresh | NodeOptimizer::Kept => "",
     }

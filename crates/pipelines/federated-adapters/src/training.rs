@@ -111,7 +111,7 @@ impl FederatedModule {
         let RoundPosition { round, node, ends_round, .. } = self.position;
         phases.enter("node_validation");
         let network = trained.inner()?;
-        let inputs = EvaluationInputs { encoder: &self.frozen_encoder, targets: &self.targets };
+        let inputs = EvaluationInputs { trained, encoder: &self.frozen_encoder, targets: &self.targets };
         let answers = self.validation.evaluate_node(&network, inputs)?;
         phases.batch_validated(self.validation.batches_of_node(), self.validation.batches_of_node());
         phases.enter("aggregate");
@@ -125,6 +125,18 @@ impl FederatedModule {
             self.federation.end_round();
         }
         Ok(())
+    }
+}
+
+/// Network whose values are written back when it is dropped.
+struct Overwritten<'a> {
+    network: &'a Network,
+    values: Vec<f32>,
+}
+
+impl Drop for Overwritten<'_> {
+    fn drop(&mut self) {
+        flat::overwrite(self.network, &self.values);
     }
 }
 
@@ -217,12 +229,24 @@ impl TrainingModule for FederatedModule {
         network: &Network,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        let inputs = EvaluationInputs { encoder: &self.frozen_encoder, targets: &self.targets };
+        let trained = evaluation.trained;
+        let inputs = EvaluationInputs { trained, encoder: &self.frozen_encoder, targets: &self.targets };
         let models = self.federation.models();
         let count = models.len();
         let mut evaluations = Vec::with_capacity(count);
+        // Captured passes read this memory.
+        let overwritten = match trained.captures_passes() {
+            true => Some(Overwritten { network: trained.network()?, values: flat::to_host(network) }),
+            false => None,
+        };
         for (number, adapters) in models.enumerate() {
-            let network = flat::from_host(network.clone(), &adapters);
+            let network = match &overwritten {
+                Some(Overwritten { network: own, .. }) => {
+                    flat::overwrite(*own, &adapters);
+                    network.clone()
+                }
+                None => flat::from_host(network.clone(), &adapters),
+            };
             evaluations.push(self.validation.evaluate(&network, inputs, (number, count), evaluation)?);
         }
         let metrics = self.validation.metrics(&evaluations, self.federation.answers(), self.federation.drift());

@@ -18,7 +18,9 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::TaskError;
 use xrun_data::sound_clips::library::ClassSplit;
 use xrun_training::nn::Tensor;
+use xrun_training::nn::captured::Pass;
 use xrun_training::nn::module_task::Evaluation;
+use xrun_training::nn::step::TrainState;
 
 /// Clips and state of all validations of a run.
 #[derive(Debug)]
@@ -42,9 +44,11 @@ pub struct Validation {
     batch_registration: Registration,
 }
 
-/// Encoder and targets of an evaluation.
-#[derive(Clone, Copy, Debug)]
+/// Encoder and targets of an evaluation, and what captures its passes.
+#[derive(Clone, Copy)]
 pub struct EvaluationInputs<'a> {
+    /// Network in training, with the memory of the one that is evaluated if passes are captured.
+    pub trained: &'a TrainState<Adapters>,
     /// Frozen encoder.
     pub encoder: &'a FrozenEncoder,
     /// Targets of all classes.
@@ -69,8 +73,8 @@ pub struct ModelEvaluation {
 enum Progress<'a> {
     /// The embeddings of a batch were computed, and not taken from the cache.
     FirstUse,
-    /// The outputs of a micro-batch were computed.
-    Output { outputs: &'a Conditioning, ends_batch: bool },
+    /// The outputs of a micro-batch were computed; `None` in a captured pass, which no callback sees.
+    Output { outputs: Option<&'a Conditioning>, ends_batch: bool },
 }
 
 /// Results of a micro-batch on the host.
@@ -150,19 +154,24 @@ impl Validation {
             for from in (0..batch.size()).step_by(self.micro_batch_size) {
                 let to = (from + self.micro_batch_size).min(batch.size());
                 let classes = &batch.classes[from..to];
-                let tokens = inputs.encoder.on_device(&embeddings, from, to, inputs.encoder.device());
-                let outputs = network.forward(tokens);
-                on_progress(Progress::Output { outputs: &outputs, ends_batch: to == batch.size() })?;
-                let targets = inputs.targets.select(classes);
-                let losses = [
-                    loss(outputs.pooled.clone(), targets.pooled, self.loss),
-                    loss(outputs.token_embeds.clone(), targets.token_embeds, self.loss),
-                ];
-                let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
-                let losses: Vec<f64> = Tensor::cat(losses.into(), 0).into_data().iter::<f32>().map(f64::from).collect();
-                let cosines = inputs.targets.cosines(outputs);
-                let (pooled, tokens) = (numbers(cosines.pooled), numbers(cosines.token_embeds));
-                on_result(&MicroBatchResult { classes, pooled, tokens, losses: [losses[0], losses[1]] });
+                let staged = vec![inputs.encoder.data(&embeddings, from, to), TargetTensors::data(classes)];
+                let (mut shown, is_captured) = (None, inputs.trained.captures_passes());
+                let found = inputs.trained.outputs(Pass { inputs: staged, ..Pass::default() }, &mut |staged| {
+                    let outputs = network.forward(staged.floats());
+                    shown = (!is_captured).then(|| outputs.clone());
+                    let targets = inputs.targets.select_on_device(staged.ints());
+                    let losses = [
+                        loss(outputs.pooled.clone(), targets.pooled, self.loss),
+                        loss(outputs.token_embeds.clone(), targets.token_embeds, self.loss),
+                    ];
+                    let cosines = inputs.targets.cosines(outputs);
+                    let rows = [cosines.pooled, cosines.token_embeds].map(|cosines| cosines.reshape([-1]));
+                    rows.into_iter().chain([Tensor::cat(losses.into(), 0)]).collect()
+                })?;
+                on_progress(Progress::Output { outputs: shown.as_ref(), ends_batch: to == batch.size() })?;
+                let [pooled, tokens, losses] = <[Vec<f32>; 3]>::try_from(found).unwrap_or_default();
+                let losses = [losses[0], losses[1]].map(f64::from);
+                on_result(&MicroBatchResult { classes, pooled, tokens, losses });
             }
             self.batch_registration.set(0, 0);
         }
@@ -225,7 +234,7 @@ impl Validation {
             network,
             inputs,
             |progress| {
-                if let Progress::Output { outputs, .. } = &progress {
+                if let Progress::Output { outputs: Some(outputs), .. } = &progress {
                     evaluation.output(outputs)?;
                 }
                 advance(evaluation, &progress);

@@ -236,7 +236,6 @@ pub fn prepare(
         batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, accumulation),
         captures: CAPTURES,
-        captures_validation: true,
         images: LEGEND,
         notes: fixed_classes_note(&episodes, experiment).into_iter().chain(backbone.iter().map(note)).collect(),
         validation_batches: episodes.validation_episodes(batches),

@@ -148,7 +148,6 @@ pub fn prepare(
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
         captures: CAPTURES,
-        captures_validation: true,
         learned_from_data: Some(LEARNED),
         lowered: lowered.into_iter().collect(),
         notes,

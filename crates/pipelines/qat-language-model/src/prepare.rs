@@ -126,7 +126,6 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         captures: captures(settings),
-        captures_validation: true,
         learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,

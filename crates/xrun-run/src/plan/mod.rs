@@ -115,9 +115,9 @@ impl Plan {
         self
     }
 
-    /// Returns whether forward passes of a validation are captured.
-    pub fn captures_validation(&self) -> bool {
-        self.facts.captures_validation && self.owners.iter().any(|owner| owner.name == graphs::NAME)
+    /// Returns whether steps and validations are captured.
+    pub fn is_captured(&self) -> bool {
+        self.owners.iter().any(|owner| owner.name == graphs::NAME)
     }
 
     /// Epoch (from 1) of step `step` (from 1); 0 for step 0.

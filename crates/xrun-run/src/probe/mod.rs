@@ -147,8 +147,7 @@ fn probe_overrides(plan: &Plan, steps: u64) -> Vec<String> {
     }
     let validation = &experiment.validation;
     // What the first validation repeats is captured in the second.
-    let (episodes_max, validations) =
-        if plan.captures_validation() { (EPISODES_CAPTURED, 2) } else { (EPISODES_MAX, 1) };
+    let (episodes_max, validations) = if plan.is_captured() { (EPISODES_CAPTURED, 2) } else { (EPISODES_MAX, 1) };
     let mut set = vec![
         format!("training.time_limit=\"{TIME_LIMIT}\""),
         format!("validation.batches={}", validation.batches.min(episodes_max)),

@@ -126,7 +126,7 @@ impl<M: Module> TrainState<M> {
         pass: Pass,
         compute: &mut dyn FnMut(&mut Inputs<'_>) -> Vec<Tensor<1>>,
     ) -> Result<Vec<Vec<f32>>, TaskError> {
-        match self.captures.as_ref().filter(|captures| captures.borrow().has_fixed_parameters()) {
+        match self.captures.as_ref().filter(|_| self.captures_passes()) {
             Some(captures) => captures.borrow_mut().forward(pass, compute),
             None => Ok(fetch(compute(&mut Inputs::on_host(pass.inputs, &self.device.inner)))),
         }
@@ -155,9 +155,9 @@ impl<M: Module> TrainState<M> {
         }))
     }
 
-    /// Returns whether passes may be captured, one after another.
+    /// Returns whether passes may be captured, one after another, and the parameters have memory of their own for it.
     pub fn captures_passes(&self) -> bool {
-        self.captures.is_some()
+        self.captures.as_ref().is_some_and(|captures| captures.borrow().has_fixed_parameters())
     }
 
     /// Number of parameters.
@@ -182,7 +182,7 @@ impl<M: Module> TrainState<M> {
     /// As [`Self::network`].
     pub fn restart(&mut self, parameters: &[f32]) -> Result<(), TaskError> {
         match (&self.captures, &self.clock) {
-            (Some(captures), Some(clock)) if captures.borrow().has_fixed_parameters() => {
+            (Some(_), Some(clock)) if self.captures_passes() => {
                 flat::overwrite(self.network()?, parameters);
                 clock.restart();
             }

@@ -144,45 +144,38 @@ impl Validation {
         let (mut free, mut grey, mut unseen) = (FieldScores::default(), FieldScores::default(), FieldScores::default());
         let (mut shown, trained) = (Vec::new(), Some(evaluation.trained));
         let (all, mut done) = (self.batches.answered(self.batches_max, self.generated_answers, self.grey_images), 0);
-        let mut left = self.generated_answers;
-        for number in 0..self.batches_max {
-            evaluation.enter("validation_data");
-            let Some(held_out) = self.held_out(Split::Validation, number)? else { break };
-            evaluation.enter("validation");
-            self.evaluate_forced(network, config, &held_out, &mut forced);
-            evaluation.output(&held_out.batch)?;
-            evaluation.enter("generated_answers");
-            let examples = &held_out.examples[..left.min(held_out.examples.len())];
-            left -= examples.len();
-            for (example, answer) in self.answers(network, config, examples, ShownImage::Original, trained)? {
-                let judged = free.add(&answer, &example.text.answer_text);
-                if shown.len() < self.report_images {
-                    shown.push(self.captioned(example, &answer, &judged, shown.is_empty()));
+        for split in [Split::Validation, Split::Unseen] {
+            let (mut left, is_unseen) = (self.generated_answers, split == Split::Unseen);
+            for number in 0..self.batches_max {
+                if is_unseen && left == 0 {
+                    break;
                 }
-            }
-            if self.grey_images {
-                for (example, answer) in self.answers(network, config, examples, ShownImage::Grey, trained)? {
-                    grey.add(&answer, &example.text.answer_text);
+                evaluation.enter("validation_data");
+                let Some(held_out) = self.held_out(split, number)? else { break };
+                if !is_unseen {
+                    evaluation.enter("validation");
+                    self.evaluate_forced(network, config, &held_out, &mut forced);
+                    evaluation.output(&held_out.batch)?;
                 }
+                evaluation.enter("generated_answers");
+                let examples = &held_out.examples[..left.min(held_out.examples.len())];
+                left -= examples.len();
+                for (example, answer) in self.answers(network, config, examples, ShownImage::Original, trained)? {
+                    let scores = if is_unseen { &mut unseen } else { &mut free };
+                    let judged = scores.add(&answer, &example.text.answer_text);
+                    if !is_unseen && shown.len() < self.report_images {
+                        shown.push(self.captioned(example, &answer, &judged, shown.is_empty()));
+                    }
+                }
+                let shows_grey = self.grey_images && !is_unseen;
+                if shows_grey {
+                    for (example, answer) in self.answers(network, config, examples, ShownImage::Grey, trained)? {
+                        grey.add(&answer, &example.text.answer_text);
+                    }
+                }
+                done += examples.len() as u64 * (1 + u64::from(shows_grey));
+                evaluation.batch_done(done, all);
             }
-            done += examples.len() as u64 * (1 + u64::from(self.grey_images));
-            evaluation.batch_done(done, all);
-        }
-        let mut left = self.generated_answers;
-        for number in 0..self.batches_max {
-            if left == 0 {
-                break;
-            }
-            evaluation.enter("validation_data");
-            let Some(held_out) = self.held_out(Split::Unseen, number)? else { break };
-            evaluation.enter("generated_answers");
-            let examples = &held_out.examples[..left.min(held_out.examples.len())];
-            left -= examples.len();
-            for (example, answer) in self.answers(network, config, examples, ShownImage::Original, trained)? {
-                unseen.add(&answer, &example.text.answer_text);
-            }
-            done += examples.len() as u64;
-            evaluation.batch_done(done, all);
         }
         self.batch.set(0, 0);
         let metrics = self.metrics(&forced, &free, &grey, &unseen);

@@ -3,6 +3,7 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use strum::IntoStaticStr;
 
 use crate::settings;
 use crate::task::metric::Direction;
@@ -78,8 +79,9 @@ settings! {
 }
 
 /// Combination of the values of several keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SweepMethod {
     /// Cartesian product of all values.
     #[default]
@@ -97,13 +99,7 @@ pub enum SweepMethod {
 impl SweepMethod {
     /// Value in the file.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Grid => "grid",
-            Self::Zip => "zip",
-            Self::Random => "random",
-            Self::Asha => "asha",
-            Self::Tpe => "tpe",
-        }
+        self.into()
     }
 
     /// `true` for modes whose trials depend on earlier results.

@@ -2,10 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// Rung of the ladder that a run descends when memory gets short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Rung {
     /// The caches halve, down to nothing.
     Caches,
@@ -41,14 +43,7 @@ impl Rung {
 
     /// Name in an experiment.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Caches => "caches",
-            Self::Prefetch => "prefetch",
-            Self::Workers => "workers",
-            Self::MicroBatch => "micro_batch",
-            Self::ActivationCheckpointing => "activation_checkpointing",
-            Self::Park => "park",
-        }
+        self.into()
     }
 
     /// Effect on the numbers of the run.

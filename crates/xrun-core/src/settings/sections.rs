@@ -5,6 +5,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 pub use super::early_stopping::EarlyStopping;
 pub use super::limits::{LIMITS_OF_KINDS, Limits, MICRO_BATCH_SIZE};
@@ -77,8 +78,9 @@ pub enum Graphs {
 }
 
 /// Implementation of fused operations on the CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum CpuKernels {
     /// One kernel per operation, with a hand-written backward pass.
     #[default]
@@ -90,10 +92,7 @@ pub enum CpuKernels {
 impl CpuKernels {
     /// Value in the file.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fused => "fused",
-            Self::Plain => "plain",
-        }
+        self.into()
     }
 }
 
@@ -204,8 +203,9 @@ settings! {
 }
 
 /// Mildest verdict on training that fails a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum TrainingFailOn {
     /// None.
     #[default]
@@ -223,13 +223,7 @@ pub enum TrainingFailOn {
 impl TrainingFailOn {
     /// Value in the file.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::Diverged => "diverged",
-            Self::NoProgress => "no_progress",
-            Self::NoBetterThanChance => "no_better_than_chance",
-            Self::Overfitting => "overfitting",
-        }
+        self.into()
     }
 }
 
@@ -274,8 +268,9 @@ settings! {
 }
 
 /// Mildest verdict that fails a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum FailOn {
     /// None.
     #[default]
@@ -293,13 +288,7 @@ pub enum FailOn {
 impl FailOn {
     /// Value in the file.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::Growing => "growing",
-            Self::Retained => "retained",
-            Self::Slowing => "slowing",
-            Self::Suspect => "suspect",
-        }
+        self.into()
     }
 }
 

@@ -152,6 +152,8 @@ pub struct TaskFacts {
     pub images: &'static str,
     /// Parts of steps and validations that are captured on a device that can, and those that are not, human-readable; empty where nothing is.
     pub captures: &'static str,
+    /// Kinds of steps, each with a pass and an update of its own, which are captured one after another.
+    pub captured_kinds: u64,
     /// Names in [`StepReport::values`] that number the stage of a step, the coarsest first, such as a round and a local epoch.
     /// Memory is reported by stage. Empty where epochs suffice.
     pub stages: &'static [&'static str],
@@ -273,6 +275,7 @@ impl TaskFacts {
             steps_are_known: true,
             images: "",
             captures: "",
+            captured_kinds: 1,
             stages: &[],
         }
     }

@@ -126,6 +126,11 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         captures: captures(settings),
+        captured_kinds: if settings.policy == PrecisionPolicy::Sandwich {
+            1
+        } else {
+            settings.weight_bits.len() as u64
+        },
         learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,

@@ -24,7 +24,7 @@ use xrun_core::task::{Metric, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_results::format::{Forecast, PlanFile, PlannedRung, VERSION};
 
-/// Steps of a probe until the first graphs are recorded: a pass after four, the update after four more.
+/// Steps of a probe until the graphs of one kind of steps are recorded: a pass after four, the update after four more.
 const PROBE_STEPS_CAPTURED: u64 = 12;
 
 /// Experiment together with the facts about its data.
@@ -110,7 +110,9 @@ impl Plan {
             let buffer = graphs::buffer(&self.experiment.limits, self.facts.captures);
             self.owners.push(PlannedBuffer { place: MemoryKind::Device, ..PlannedBuffer::from(&buffer) });
             self.owners.sort_by(|a, b| a.name.cmp(&b.name));
-            self.facts.probe_steps = self.facts.probe_steps.max(PROBE_STEPS_CAPTURED);
+            // Those of one kind wait for those of the others, and only a fraction of the steps are of their kind.
+            let captured = PROBE_STEPS_CAPTURED * self.facts.captured_kinds.pow(2);
+            self.facts.probe_steps = self.facts.probe_steps.max(captured);
         }
         self
     }

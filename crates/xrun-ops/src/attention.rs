@@ -57,7 +57,7 @@ pub fn attention_packed(query_key_value: Tensor<3>, heads: usize, mask: Attentio
     let width = query_key_value.dims()[2] / 3;
     check(width, heads);
     match is_fused(&query_key_value) {
-        true => unary(Attention { heads, mask }, query_key_value),
+        true => unary(Attention { heads, mask }, (query_key_value,)),
         false => plain([0, 1, 2].map(|part| query_key_value.clone().narrow(2, part * width, width)), heads, mask),
     }
 }

@@ -4,7 +4,6 @@
 //! a matrix stays in the processor's cache. Matrices are not saved: the backward pass recomputes them from the input. Images are
 //! distributed over threads; gradients of parameters are summed over [`CHUNKS`] chunks of images, which are then added in order.
 
-use burn::backend::Dispatch;
 use burn::tensor::activation::relu;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Shape, Tensor, module};
@@ -18,7 +17,7 @@ use crate::group_norm_relu::{self, Moments, NormParameters, PlaneLayout};
 use crate::im2col::{Im2colBuffer, Stride, TAPS};
 use crate::matmul::Accumulate::{Add, Overwrite};
 use crate::matmul::{Matrix, MatrixMut, multiply};
-use crate::operation::{Apply, Operation, ternary};
+use crate::operation::{Operation, quaternary, ternary};
 use crate::simd::{accumulate, sum, sum_in_order, vectorize};
 
 /// Values of an im2col matrix (256 KiB), unless one image has more.
@@ -82,10 +81,7 @@ pub fn conv3x3_group_norm_relu(
         let convolved = module::conv2d(input, weight, None, options);
         return relu(plain_group_norm(convolved, [gamma, beta], groups, epsilon as f32));
     }
-    let operation = operation();
-    let [input, weight] = [input, weight].map(Tensor::into_dispatch);
-    let [gamma, beta] = [gamma, beta].map(Tensor::into_dispatch);
-    Tensor::from_dispatch(Dispatch::quaternary(operation, input, weight, gamma, beta))
+    quaternary(operation(), (input, weight, gamma, beta))
 }
 
 /// 1 x 1 convolution with a bias: `input` `[images, inputs, height, width]`, `weight` `[outputs, inputs, 1, 1]` and `bias`

@@ -153,7 +153,7 @@ impl Quantizer {
         if is_fused(&values) {
             let to_vec = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect::<Vec<f32>>();
             let grid = QuantGrid::Fixed { scale: to_vec(scale), zero: to_vec(zero) };
-            return unary(FakeQuantize { quantizer: self, grid }, values);
+            return unary(FakeQuantize { quantizer: self, grid }, (values,));
         }
         let broadcastable = |values: Tensor<1>| {
             let mut shape = [1; D];
@@ -173,7 +173,7 @@ impl Quantizer {
     /// level outside of the grid; its gradient is 0.
     pub fn fake_quantize_rows(self, values: Tensor<2>) -> Tensor<2> {
         if is_fused(&values) {
-            return unary(FakeQuantize { quantizer: self, grid: QuantGrid::PerRow }, values);
+            return unary(FakeQuantize { quantizer: self, grid: QuantGrid::PerRow }, (values,));
         }
         on_cube!(&values => crate::cube::fake_quantize(self, values, None));
         let rows = detached(&values);

@@ -28,9 +28,9 @@ pub enum Gelu {
 
 /// Applies GELU elementwise.
 pub fn gelu<const D: usize>(input: Tensor<D>, form: Gelu) -> Tensor<D> {
-    on_cube!(&input => crate::cube::unary(form, input));
+    on_cube!(&input => crate::cube::unary(form, (input,)));
     match (is_fused(&input), form) {
-        (true, _) => unary(form, input),
+        (true, _) => unary(form, (input,)),
         (false, Gelu::Erf) => activation::gelu(input),
         (false, Gelu::Tanh) => activation::gelu_approximate(input),
     }

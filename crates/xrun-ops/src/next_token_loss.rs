@@ -96,7 +96,7 @@ pub fn staged_next_token_loss(
         None => (None, 0.0, 1.0),
     };
     let has_teacher = teacher.is_some();
-    let losses: Tensor<1> = unary(Loss { labels, weights, teacher, fraction, temperature }, logits);
+    let losses: Tensor<1> = unary(Loss { labels, weights, teacher, fraction, temperature }, (logits,));
     NextTokenLoss::of_terms(&losses, has_teacher)
 }
 

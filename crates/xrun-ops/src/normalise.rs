@@ -9,7 +9,7 @@ pub(crate) const EPSILON: f32 = 1e-12;
 
 /// Divides vectors along the last dimension by their length. The gradient is finite at zero.
 pub fn normalise<const D: usize>(vectors: Tensor<D>) -> Tensor<D> {
-    on_cube!(&vectors => crate::cube::unary(crate::cube::Normalise, vectors));
+    on_cube!(&vectors => crate::cube::unary(crate::cube::Normalise, (vectors,)));
     let length = (vectors.clone() * vectors.clone()).sum_dim(D - 1).add_scalar(EPSILON).sqrt();
     vectors / length
 }

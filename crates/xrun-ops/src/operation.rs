@@ -58,9 +58,10 @@ impl KernelBackend for Flex {
     }
 }
 
-/// Declares a trait that applies operations of a backend by their number of inputs, and implements it with and without a graph.
+/// Declares a trait that applies operations of a backend by their number of inputs, implements it with and without a graph, and functions
+/// that call it.
 macro_rules! apply_operations {
-    ($trait:ident for $backend:ident { $($name:ident: $count:tt ($($input:ident),+),)+ }) => {
+    ($trait:ident for $backend:ident { $($name:ident, $function:ident: $count:tt ($($input:ident $size:ident),+),)+ }) => {
         /// Application of an operation to its inputs.
         #[backend_extension($backend, Autodiff)]
         pub trait $trait: Backend {
@@ -88,12 +89,25 @@ macro_rules! apply_operations {
                 record::<$backend, O, C, $count>(operation, [$($input),+])
             })+
         }
+
+        $(/// Applies an operation to its inputs.
+        pub fn $function<$(const $size: usize,)+ const OUTPUT: usize>(
+            operation: impl Operation<<$backend as KernelBackend>::Memory, $count>,
+            ($($input,)+): ($(Tensor<$size>,)+),
+        ) -> Tensor<OUTPUT> {
+            Tensor::from_dispatch(Dispatch::$name(operation, $($input.into_dispatch()),+))
+        })+
     };
 }
 #[allow(unused_imports, reason = "the kernels for GPUs use it")]
 pub(crate) use apply_operations;
 
-apply_operations!(Apply for Flex { unary: 1 (a), binary: 2 (a, b), ternary: 3 (a, b, c), quaternary: 4 (a, b, c, d), });
+apply_operations!(Apply for Flex {
+    flex_unary, unary: 1 (a A),
+    flex_binary, binary: 2 (a A, b B),
+    flex_ternary, ternary: 3 (a A, b B, c C),
+    flex_quaternary, quaternary: 4 (a A, b B, c C, d D),
+});
 
 /// Tensor of Burn's autodiff graph, of the same type for each checkpointing strategy.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
@@ -139,25 +153,4 @@ impl<B: KernelBackend, O: Operation<B::Memory, N>, const N: usize> Backward<B, N
             }
         }
     }
-}
-
-/// Applies an operation to a tensor; the output has `E` dimensions.
-pub fn unary<const D: usize, const E: usize>(operation: impl Operation<FlexTensor, 1>, a: Tensor<D>) -> Tensor<E> {
-    Tensor::from_dispatch(Dispatch::unary(operation, a.into_dispatch()))
-}
-
-/// Applies an operation to two tensors; the output has as many dimensions as the first.
-pub fn binary<const D: usize, const E: usize>(
-    operation: impl Operation<FlexTensor, 2>,
-    (a, b): (Tensor<D>, Tensor<E>),
-) -> Tensor<D> {
-    Tensor::from_dispatch(Dispatch::binary(operation, a.into_dispatch(), b.into_dispatch()))
-}
-
-/// Applies an operation to three tensors; the output has as many dimensions as the first.
-pub fn ternary<const D: usize, const E: usize, const F: usize>(
-    operation: impl Operation<FlexTensor, 3>,
-    (a, b, c): (Tensor<D>, Tensor<E>, Tensor<F>),
-) -> Tensor<D> {
-    Tensor::from_dispatch(Dispatch::ternary(operation, a.into_dispatch(), b.into_dispatch(), c.into_dispatch()))
 }

@@ -15,16 +15,30 @@ pub use xrun_core::task::{Task, TaskError, TaskFacts};
 
 pub use crate::pipeline_crate;
 
-/// Completes the crate of a pipeline: `register_kinds`, and [`Prepared`] by `open` of its module `training`, which needs
-/// Burn. The crate has the feature `train`.
+/// Completes the crate of a pipeline: `register_kinds`, [`Prepared`] by `open` of its module `training`, which needs Burn, and each model
+/// by its name, what it does with a backbone, its check and its keys that are paths. The crate has the feature `train`.
 #[macro_export]
 macro_rules! pipeline_crate {
-    ($pipeline:ty, $($model:ty)|+, $prepared:ty) => {
+    ($pipeline:ty, $prepared:ty, $($model:ty: $name:expr, $backbone:ident, $check:expr, [$($path:ident),*];)+) => {
         /// Registers the pipeline and the models of this crate.
         pub fn register_kinds() {
             xrun_core::experiment::pipeline::Pipeline::register::<$pipeline>();
             $(xrun_core::experiment::pipeline::Model::register::<$model>();)+
         }
+
+        $(impl ModelKind for $model {
+            fn kind() -> &'static Kind<dyn ModelKind> {
+                const { &Kind::<dyn ModelKind>::new::<Self>($name, BackboneUse::$backbone) }
+            }
+
+            fn check(&self, problems: &mut Problems) {
+                $check(self, problems);
+            }
+
+            fn paths(&mut self) -> Paths<'_> {
+                vec![$((stringify!($path), &mut self.$path)),*]
+            }
+        })+
 
         #[cfg(feature = "train")]
         use training::open;

@@ -70,18 +70,7 @@ impl PipelineKind for FederatedAdapters {
     }
 }
 
-pipeline_crate!(FederatedAdapters, AudioAdapters, prepare::Prepared);
-
-impl ModelKind for AudioAdapters {
-    fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::None) }
-    }
-
-    fn check(&self, problems: &mut Problems) {
-        check::check_model(self, problems);
-    }
-
-    fn paths(&mut self) -> Paths<'_> {
-        vec![("weights", &mut self.weights)]
-    }
+pipeline_crate! {
+    FederatedAdapters, prepare::Prepared,
+    AudioAdapters: MODEL, None, check::check_model, [weights];
 }

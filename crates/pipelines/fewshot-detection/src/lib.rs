@@ -74,14 +74,7 @@ impl PipelineKind for FewshotDetection {
     }
 }
 
-pipeline_crate!(FewshotDetection, ReferenceDetector, prepare::Prepared);
-
-impl ModelKind for ReferenceDetector {
-    fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::Optional) }
-    }
-
-    fn check(&self, problems: &mut Problems) {
-        check::check_model(self, problems);
-    }
+pipeline_crate! {
+    FewshotDetection, prepare::Prepared,
+    ReferenceDetector: MODEL, Optional, check::check_model, [];
 }

@@ -88,20 +88,12 @@ impl PipelineKind for ImageClassification {
     }
 }
 
-pipeline_crate!(ImageClassification, ResNet | LinearClassifier, prepare::Prepared);
-
-impl ModelKind for ResNet {
-    fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODELS[0], BackboneUse::None) }
-    }
-
-    fn check(&self, problems: &mut Problems) {
-        model_checks::groups("model.resnet", "channels", &self.channels, self.norm_groups, problems);
-    }
+fn check_resnet(model: &ResNet, problems: &mut Problems) {
+    model_checks::groups("model.resnet", "channels", &model.channels, model.norm_groups, problems);
 }
 
-impl ModelKind for LinearClassifier {
-    fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODELS[1], BackboneUse::Required) }
-    }
+pipeline_crate! {
+    ImageClassification, prepare::Prepared,
+    ResNet: MODELS[0], None, check_resnet, [];
+    LinearClassifier: MODELS[1], Required, |_, _| {}, [];
 }

@@ -97,18 +97,7 @@ impl PipelineKind for QatLanguageModel {
     }
 }
 
-pipeline_crate!(QatLanguageModel, Gpt2, prepare::Prepared);
-
-impl ModelKind for Gpt2 {
-    fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::None) }
-    }
-
-    fn check(&self, problems: &mut Problems) {
-        check::check_model(self, problems);
-    }
-
-    fn paths(&mut self) -> Paths<'_> {
-        vec![("weights", &mut self.weights)]
-    }
+pipeline_crate! {
+    QatLanguageModel, prepare::Prepared,
+    Gpt2: MODEL, None, check::check_model, [weights];
 }

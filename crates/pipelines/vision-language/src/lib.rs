@@ -82,18 +82,7 @@ impl PipelineKind for VisionLanguage {
     }
 }
 
-pipeline_crate!(VisionLanguage, VisionLanguageModel, prepare::Prepared);
-
-impl ModelKind for VisionLanguageModel {
-    fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::Optional) }
-    }
-
-    fn check(&self, problems: &mut Problems) {
-        check::check_model(self, problems);
-    }
-
-    fn paths(&mut self) -> Paths<'_> {
-        vec![("vision_weights", &mut self.vision_weights), ("language_weights", &mut self.language_weights)]
-    }
+pipeline_crate! {
+    VisionLanguage, prepare::Prepared,
+    VisionLanguageModel: MODEL, Optional, check::check_model, [vision_weights, language_weights];
 }

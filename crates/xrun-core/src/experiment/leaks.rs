@@ -54,6 +54,14 @@ macro_rules! leak {
     };
 }
 
+/// Declares constants by [`leak!`](crate::leak): `LOG_HISTORY = "log_history", on_host, "Keep a line of text for each step.";`
+#[macro_export]
+macro_rules! leaks {
+    ($($(#[$meta:meta])* $name:ident = $key:literal, $kind:ident, $description:literal;)+) => {
+        $($(#[$meta])* pub const $name: $crate::experiment::leaks::Leak = $crate::leak!($key, $kind, $description);)+
+    };
+}
+
 /// Leaks of real trainers (`docs/origins.md`), each with a switch, to test that the verdict finds them. All are off by
 /// default; a leak that the pipeline does not have is an error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use crate::operation::Operation;
 /// Returns the CIoU loss, or else the GIoU loss, of boxes `[n, 4]`, `[n]`. The true boxes are constants.
 pub fn box_loss(predicted: Tensor<2>, truth: Tensor<2>, is_ciou: bool) -> Tensor<1> {
     let truth = if truth.is_autodiff() { truth.inner() } else { truth };
-    unary(BoxLoss { truth: inner_memory(truth), is_ciou }, predicted)
+    unary(BoxLoss { truth: inner_memory(truth), is_ciou }, (predicted,))
 }
 
 #[derive(Clone, Debug)]

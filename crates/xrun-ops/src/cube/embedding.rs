@@ -14,7 +14,7 @@ use crate::operation::Operation;
 
 /// Returns the rows `[batch, length, width]` of `table` `[rows, width]` at `indices` `[batch, length]`.
 pub fn embedding(table: Tensor<2>, indices: Tensor<2, Int>) -> Tensor<3> {
-    unary(Embedding { indices: int_memory(indices) }, table)
+    unary(Embedding { indices: int_memory(indices) }, (table,))
 }
 
 #[derive(Clone, Debug)]

@@ -41,7 +41,7 @@ pub fn range<const D: usize>(values: Tensor<D>, per_channel: bool) -> QuantRange
 /// Rounds values to the grid of a range, or each row to the grid of its own range.
 pub fn fake_quantize<const D: usize>(quantizer: Quantizer, values: Tensor<D>, range: Option<&QuantRange>) -> Tensor<D> {
     let range = range.map(|QuantRange { low, high }| [low, high].map(|bound| inner_memory(bound.clone())));
-    unary(FakeQuantize { quantizer, range }, values)
+    unary(FakeQuantize { quantizer, range }, (values,))
 }
 
 #[derive(Clone, Debug)]

@@ -98,39 +98,11 @@ impl KernelBackend for Cube {
 }
 
 apply_operations!(ApplyOnCube for Cube {
-    cube_unary: 1 (a), cube_binary: 2 (a, b), cube_ternary: 3 (a, b, c), cube_quaternary: 4 (a, b, c, d),
+    cube_unary, unary: 1 (a A),
+    cube_binary, binary: 2 (a A, b B),
+    cube_ternary, ternary: 3 (a A, b B, c C),
+    cube_quaternary, quaternary: 4 (a A, b B, c C, d D),
 });
-
-/// Applies an operation to a tensor; the output has `E` dimensions.
-pub fn unary<const D: usize, const E: usize>(operation: impl Operation<CubeTensor, 1>, a: Tensor<D>) -> Tensor<E> {
-    Tensor::from_dispatch(Dispatch::cube_unary(operation, a.into_dispatch()))
-}
-
-/// Applies an operation to two tensors; the output has as many dimensions as the first.
-pub fn binary<const D: usize, const E: usize>(
-    operation: impl Operation<CubeTensor, 2>,
-    (a, b): (Tensor<D>, Tensor<E>),
-) -> Tensor<D> {
-    Tensor::from_dispatch(Dispatch::cube_binary(operation, a.into_dispatch(), b.into_dispatch()))
-}
-
-/// Applies an operation to three tensors; the output has as many dimensions as the first.
-pub fn ternary<const D: usize, const E: usize, const F: usize>(
-    operation: impl Operation<CubeTensor, 3>,
-    (a, b, c): (Tensor<D>, Tensor<E>, Tensor<F>),
-) -> Tensor<D> {
-    Tensor::from_dispatch(Dispatch::cube_ternary(operation, a.into_dispatch(), b.into_dispatch(), c.into_dispatch()))
-}
-
-/// Applies an operation to four tensors; the output has as many dimensions as the first.
-pub fn quaternary<const D: usize>(
-    operation: impl Operation<CubeTensor, 4>,
-    (a, b, c, d): (Tensor<D>, Tensor<D>, Tensor<1>, Tensor<1>),
-) -> Tensor<D> {
-    let [a, b] = [a, b].map(Tensor::into_dispatch);
-    let [c, d] = [c, d].map(Tensor::into_dispatch);
-    Tensor::from_dispatch(Dispatch::cube_quaternary(operation, a, b, c, d))
-}
 
 /// Returns the memory of a tensor without autodiff.
 fn memory<const D: usize>(tensor: Tensor<D>) -> CubeTensor {

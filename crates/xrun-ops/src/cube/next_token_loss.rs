@@ -20,7 +20,7 @@ pub fn loss(logits: Tensor<2>, labels: Tensor<1, Int>, weights: Tensor<1>, teach
         }
         None => (None, 0.0, 1.0),
     };
-    unary(Loss { labels, weights, teacher, fraction, temperature }, logits)
+    unary(Loss { labels, weights, teacher, fraction, temperature }, (logits,))
 }
 
 #[derive(Clone, Debug)]

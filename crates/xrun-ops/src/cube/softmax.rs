@@ -11,7 +11,7 @@ use crate::operation::Operation;
 /// Returns `softmax(scores · scale)` over the last dimension of `[…, queries, keys]`, computed in 32 bits and of the dtype of the scores.
 /// With `causal`, query i has the keys up to i, and the other probabilities are 0.
 pub fn scaled_softmax(scores: Tensor<4>, scale: f32, causal: bool) -> Tensor<4> {
-    unary(ScaledSoftmax { scale, causal }, scores)
+    unary(ScaledSoftmax { scale, causal }, (scores,))
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -9,38 +9,28 @@ use super::sizes;
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
-use xrun_core::leak;
+use xrun_core::leaks;
 use xrun_core::task::TaskFacts;
 pub use xrun_training::leaks::{
     BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_NEVER_BACKPROPAGATED, LOSS_WITH_GRAPH,
     OUTPUTS_WITH_GRAPH, THREAD_POOLS,
 };
 
-/// Clips that are moved to the device when they are first used, and stay there.
-pub const DATASET_ON_DEVICE: Leak = leak!(
-    "dataset_on_device",
-    with_tensors,
-    "Move each clip to the device when it is first used and keep it there: samples, embedding and targets. Ends when all \
-     clips have been used."
-);
-/// Targets of each batch that are kept as tracked tensors.
-pub const TARGETS_WITH_GRAPH: Leak = leak!(
-    "targets_with_graph",
-    with_tensors,
-    "Keep the targets of each batch as tracked tensors that no backward pass reaches."
-);
-/// Models of nodes and their optimiser's state that outlive the node's turn.
-pub const NODE_MODELS: Leak =
-    leak!("node_models", with_tensors, "Keep the model of a node and its optimiser state after its turn.");
-/// Results of all nodes of all rounds on the server.
-pub const ROUND_RESULTS: Leak =
-    leak!("round_results", on_host, "Keep the results of all nodes of all rounds on the server.");
-/// Outputs of validations that stay on the device.
-pub const VALIDATION_OUTPUTS: Leak = leak!(
-    "validation_outputs",
-    with_tensors,
-    "Keep the outputs for all held-out clips on the device, at each validation."
-);
+leaks! {
+    /// Clips that are moved to the device when they are first used, and stay there.
+    DATASET_ON_DEVICE = "dataset_on_device", with_tensors,
+        "Move each clip to the device when it is first used and keep it there: samples, embedding and targets. Ends when all clips have \
+         been used.";
+    /// Targets of each batch that are kept as tracked tensors.
+    TARGETS_WITH_GRAPH = "targets_with_graph", with_tensors,
+        "Keep the targets of each batch as tracked tensors that no backward pass reaches.";
+    /// Models of nodes and their optimiser's state that outlive the node's turn.
+    NODE_MODELS = "node_models", with_tensors, "Keep the model of a node and its optimiser state after its turn.";
+    /// Results of all nodes of all rounds on the server.
+    ROUND_RESULTS = "round_results", on_host, "Keep the results of all nodes of all rounds on the server.";
+    /// Outputs of validations that stay on the device.
+    VALIDATION_OUTPUTS = "validation_outputs", with_tensors, "Keep the outputs for all held-out clips on the device, at each validation.";
+}
 
 /// All leaks of the pipeline.
 pub const LEAKS: &[&Leak] = &[

@@ -18,7 +18,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
-use xrun_core::leak;
+use xrun_core::leaks;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskFacts;
 use xrun_data::boxes::library::Library;
@@ -28,15 +28,14 @@ pub use xrun_training::leaks::{
     OUTPUTS_WITH_GRAPH, THREAD_POOLS, VALIDATION_WITH_GRAPH,
 };
 
-/// Detections of all validations.
-pub const VALIDATION_PREDICTIONS: Leak =
-    leak!("validation_predictions", on_host, "Keep every detection of every validation.");
-/// Decoded frames that are never evicted.
-pub const FRAME_CACHE: Leak =
-    leak!("frame_cache", on_host, "Keep each decoded frame: a cache bounded by a count that is never reached.");
-/// Copies of batches in addition to the queue of the workers.
-pub const WORKER_QUEUE: Leak =
-    leak!("worker_queue", on_host, "Keep a copy of each prepared batch in a second queue without a bound.");
+leaks! {
+    /// Detections of all validations.
+    VALIDATION_PREDICTIONS = "validation_predictions", on_host, "Keep every detection of every validation.";
+    /// Decoded frames that are never evicted.
+    FRAME_CACHE = "frame_cache", on_host, "Keep each decoded frame: a cache bounded by a count that is never reached.";
+    /// Copies of batches in addition to the queue of the workers.
+    WORKER_QUEUE = "worker_queue", on_host, "Keep a copy of each prepared batch in a second queue without a bound.";
+}
 
 /// Leaks of this pipeline.
 pub const LEAKS: &[&Leak] = &[

@@ -8,28 +8,22 @@ use super::settings::QatLanguageModel;
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
-use xrun_core::leak;
+use xrun_core::leaks;
 use xrun_core::task::TaskFacts;
 pub use xrun_training::leaks::{LOSS_NEVER_BACKPROPAGATED, LOSS_WITH_GRAPH};
 
-/// Ranges of activations of all steps.
-pub const RANGE_HISTORY: Leak = leak!(
-    "range_history",
-    with_tensors,
-    "Keep the ranges of activations as they were at each step (statistics that keep old tensors)."
-);
-/// Quantised weights of each forward pass.
-pub const QUANTISED_WEIGHTS: Leak =
-    leak!("quantised_weights", with_tensors, "Keep the quantised weights of each forward pass.");
-/// Tokenised examples of all batches.
-pub const PREPROCESSED_EXAMPLES: Leak = leak!(
-    "preprocessed_examples",
-    on_host,
-    "Keep the tokenised examples of each batch (the whole data set preprocessed)."
-);
-/// Inputs of each block, kept by checkpointing.
-pub const BLOCK_INPUTS: Leak =
-    leak!("block_inputs", with_tensors, "Keep the inputs of each block (checkpointing that keeps activations).");
+leaks! {
+    /// Ranges of activations of all steps.
+    RANGE_HISTORY = "range_history", with_tensors,
+        "Keep the ranges of activations as they were at each step (statistics that keep old tensors).";
+    /// Quantised weights of each forward pass.
+    QUANTISED_WEIGHTS = "quantised_weights", with_tensors, "Keep the quantised weights of each forward pass.";
+    /// Tokenised examples of all batches.
+    PREPROCESSED_EXAMPLES = "preprocessed_examples", on_host,
+        "Keep the tokenised examples of each batch (the whole data set preprocessed).";
+    /// Inputs of each block, kept by checkpointing.
+    BLOCK_INPUTS = "block_inputs", with_tensors, "Keep the inputs of each block (checkpointing that keeps activations).";
+}
 
 /// All leaks of the pipeline.
 pub const LEAKS: &[&Leak] = &[

@@ -12,7 +12,7 @@ use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
-use xrun_core::leak;
+use xrun_core::leaks;
 use xrun_core::task::TaskFacts;
 use xrun_training::leaks::copies;
 pub use xrun_training::leaks::{
@@ -20,34 +20,22 @@ pub use xrun_training::leaks::{
     VALIDATION_WITH_GRAPH,
 };
 
-/// Images that are decoded in the list of the data and stay there.
-pub const IMAGES_DECODED_IN_PLACE: Leak = leak!(
-    "images_decoded_in_place",
-    on_host,
-    "Decode each image at its first use, in its original size, and keep it in the list of the data (a lazy image that is decoded \
-     in place). Ends when all images have been used."
-);
-/// Inputs of each batch, with images as floats.
-pub const PROCESSED_BATCHES: Leak =
-    leak!("processed_batches", with_tensors, "Keep the inputs of each batch, with images as 32-bit floats.");
-/// Logits and labels of each step.
-pub const LABELS_AND_LOGITS: Leak = leak!(
-    "labels_and_logits",
-    with_tensors,
-    "Keep the logits of all text tokens and their labels at each step (for statistics of the training)."
-);
-/// Logits of validations on the device.
-pub const VALIDATION_LOGITS: Leak = leak!(
-    "validation_logits",
-    with_tensors,
-    "Keep the logits of all text tokens of each validation on the device (metrics that are computed at its end)."
-);
-/// All training examples, formatted at the start.
-pub const FORMATTED_EXAMPLES: Leak = leak!(
-    "formatted_examples",
-    on_host,
-    "Format all training examples at the start, images and tokens, and keep them."
-);
+leaks! {
+    /// Images that are decoded in the list of the data and stay there.
+    IMAGES_DECODED_IN_PLACE = "images_decoded_in_place", on_host,
+        "Decode each image at its first use, in its original size, and keep it in the list of the data (a lazy image that is decoded in \
+         place). Ends when all images have been used.";
+    /// Inputs of each batch, with images as floats.
+    PROCESSED_BATCHES = "processed_batches", with_tensors, "Keep the inputs of each batch, with images as 32-bit floats.";
+    /// Logits and labels of each step.
+    LABELS_AND_LOGITS = "labels_and_logits", with_tensors,
+        "Keep the logits of all text tokens and their labels at each step (for statistics of the training).";
+    /// Logits of validations on the device.
+    VALIDATION_LOGITS = "validation_logits", with_tensors,
+        "Keep the logits of all text tokens of each validation on the device (metrics that are computed at its end).";
+    /// All training examples, formatted at the start.
+    FORMATTED_EXAMPLES = "formatted_examples", on_host, "Format all training examples at the start, images and tokens, and keep them.";
+}
 
 /// All leaks of the pipeline.
 pub const LEAKS: &[&Leak] = &[

@@ -250,13 +250,13 @@ pub(crate) mod tests {
     fn captured_steps_are_planned_on_a_device_with_a_pool() {
         let graphs = |settings: &str, captures| {
             let mut plan = plan_of(&format!("[pipeline.dummy]\n{settings}"));
-            plan.facts.captures = captures;
+            (plan.facts.captures, plan.facts.captured_kinds) = (captures, 2);
             let plan = plan.with_pool();
             let owner = plan.owners.iter().find(|owner| owner.name == "graphs");
             owner.map(|owner| (owner.place, owner.bytes, plan.facts.probe_steps))
         };
         let limited = graphs("[limits]\ndevice_memory = \"1 GiB\"\n", "the update");
-        assert_eq!(limited, Some((MemoryKind::Device, 1 << 30, PROBE_STEPS_CAPTURED)));
+        assert_eq!(limited, Some((MemoryKind::Device, 1 << 30, 4 * PROBE_STEPS_CAPTURED)));
         assert_eq!((graphs("[device]\ngraphs = \"off\"\n", "the update"), graphs("", "")), (None, None));
     }
 

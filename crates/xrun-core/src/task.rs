@@ -154,6 +154,8 @@ pub struct TaskFacts {
     pub captures: &'static str,
     /// Kinds of steps, each with a pass and an update of its own, which are captured one after another.
     pub captured_kinds: u64,
+    /// Batches of a validation with enough equal passes that they are captured in the next.
+    pub captured_batches: usize,
     /// Names in [`StepReport::values`] that number the stage of a step, the coarsest first, such as a round and a local epoch.
     /// Memory is reported by stage. Empty where epochs suffice.
     pub stages: &'static [&'static str],
@@ -276,6 +278,7 @@ impl TaskFacts {
             images: "",
             captures: "",
             captured_kinds: 1,
+            captured_batches: 12,
             stages: &[],
         }
     }

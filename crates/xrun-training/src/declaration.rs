@@ -16,7 +16,7 @@ pub use xrun_core::task::{Task, TaskError, TaskFacts};
 pub use crate::pipeline_crate;
 
 /// Completes the crate of a pipeline: `register_kinds`, [`Prepared`] by `open` of its module `training`, which needs Burn, and each model
-/// by its name, what it does with a backbone, its check and its keys that are paths. The crate has the feature `train`.
+/// by its name, what it does with a backbone, its check and its keys that are paths: `Gpt2: "gpt2", None, check_model, [weights];`. The crate has the feature `train`.
 #[macro_export]
 macro_rules! pipeline_crate {
     ($pipeline:ty, $prepared:ty, $($model:ty: $name:expr, $backbone:ident, $check:expr, [$($path:ident),*];)+) => {
@@ -26,16 +26,19 @@ macro_rules! pipeline_crate {
             $(xrun_core::experiment::pipeline::Model::register::<$model>();)+
         }
 
-        $(impl ModelKind for $model {
-            fn kind() -> &'static Kind<dyn ModelKind> {
-                const { &Kind::<dyn ModelKind>::new::<Self>($name, BackboneUse::$backbone) }
+        $(impl $crate::declaration::ModelKind for $model {
+            fn kind() -> &'static $crate::declaration::Kind<dyn $crate::declaration::ModelKind> {
+                const {
+                    let backbone = $crate::declaration::BackboneUse::$backbone;
+                    &$crate::declaration::Kind::<dyn $crate::declaration::ModelKind>::new::<Self>($name, backbone)
+                }
             }
 
-            fn check(&self, problems: &mut Problems) {
+            fn check(&self, problems: &mut $crate::declaration::Problems) {
                 $check(self, problems);
             }
 
-            fn paths(&mut self) -> Paths<'_> {
+            fn paths(&mut self) -> $crate::declaration::Paths<'_> {
                 vec![$((stringify!($path), &mut self.$path)),*]
             }
         })+

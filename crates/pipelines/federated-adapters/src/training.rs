@@ -19,6 +19,7 @@ use super::validation::{EvaluationInputs, Validation};
 use super::{leaks, pretraining};
 use xrun_core::bounded::ledger::Registration;
 use xrun_core::experiment::pipeline::Opening;
+use xrun_core::panics;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_training::nn::micro_batches::{MicroBatchExecutor, MicroBatchSize};
@@ -128,7 +129,7 @@ impl FederatedModule {
     }
 }
 
-/// Network whose values are written back when it is dropped.
+/// Network whose values are written back when it is dropped, also if the device had no memory for what was done meanwhile.
 struct Overwritten<'a> {
     network: &'a Network,
     values: Vec<f32>,
@@ -136,7 +137,8 @@ struct Overwritten<'a> {
 
 impl Drop for Overwritten<'_> {
     fn drop(&mut self) {
-        flat::overwrite(self.network, &self.values);
+        // A second panic would end the process.
+        let _ = panics::caught(|| flat::overwrite(self.network, &self.values));
     }
 }
 

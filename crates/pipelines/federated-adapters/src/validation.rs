@@ -156,7 +156,7 @@ impl Validation {
                 let classes = &batch.classes[from..to];
                 let staged = vec![inputs.encoder.data(&embeddings, from, to), TargetTensors::data(classes)];
                 let (mut shown, is_captured) = (None, inputs.trained.captures_passes());
-                let found = inputs.trained.outputs(Pass { inputs: staged, ..Pass::default() }, &mut |staged| {
+                let found = inputs.trained.outputs(Pass::new(staged), &mut |staged| {
                     let outputs = network.forward(staged.floats());
                     shown = (!is_captured).then(|| outputs.clone());
                     let targets = inputs.targets.select_on_device(staged.ints());
@@ -169,7 +169,8 @@ impl Validation {
                     rows.into_iter().chain([Tensor::cat(losses.into(), 0)]).collect()
                 })?;
                 on_progress(Progress::Output { outputs: shown.as_ref(), ends_batch: to == batch.size() })?;
-                let [pooled, tokens, losses] = <[Vec<f32>; 3]>::try_from(found).unwrap_or_default();
+                let found = <[Vec<f32>; 3]>::try_from(found);
+                let [pooled, tokens, losses] = found.unwrap_or_else(|_| unreachable!("a pass has three outputs"));
                 let losses = [losses[0], losses[1]].map(f64::from);
                 on_result(&MicroBatchResult { classes, pooled, tokens, losses });
             }

@@ -98,8 +98,7 @@ impl Classifier {
     ) -> Result<Vec<f32>, TaskError> {
         let inputs = vec![image_data(pixels, self.batches.settings.image_size)];
         let mut forward = |inputs: &mut Inputs<'_>| vec![network.forward(inputs.floats()).reshape([-1])];
-        let pass = Pass { inputs, ..Pass::default() };
-        Ok(trained.outputs(pass, &mut forward)?.pop().unwrap_or_default())
+        Ok(trained.outputs(Pass::new(inputs), &mut forward)?.pop().unwrap_or_default())
     }
 
     /// Adds an image to the worst classified ones if it is one of them.

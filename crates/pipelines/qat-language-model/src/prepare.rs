@@ -63,6 +63,17 @@ fn probe_overrides(settings: &QatLanguageModel) -> Vec<String> {
     overrides
 }
 
+/// Choices of precisions that a step may have.
+fn captured_kinds(settings: &QatLanguageModel) -> u64 {
+    let count = settings.weight_bits.len();
+    let kinds = match settings.policy {
+        PrecisionPolicy::Uniform | PrecisionPolicy::Cyclic => count,
+        // The widest, the narrowest and one between them.
+        PrecisionPolicy::Sandwich => count.saturating_sub(2).max(1),
+    };
+    kinds as u64
+}
+
 /// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub fn captures(settings: &QatLanguageModel) -> &'static str {
     match settings.clean_every_blocks {
@@ -126,11 +137,9 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         captures: captures(settings),
-        captured_kinds: if settings.policy == PrecisionPolicy::Sandwich {
-            1
-        } else {
-            settings.weight_bits.len() as u64
-        },
+        captured_kinds: captured_kinds(settings),
+        // Each has many tokens of answers.
+        captured_batches: 2,
         learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,

@@ -109,6 +109,8 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         captures: CAPTURES,
+        // Each has many tokens of answers.
+        captured_batches: 2,
         learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,

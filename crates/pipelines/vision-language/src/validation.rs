@@ -255,7 +255,7 @@ impl Validation {
             eos_token: tokenizer.eos_token(),
             tokens: self.answer_tokens,
             length: self.batches.shape.length,
-            sequences: self.executor.size.get(),
+            sequences: self.executor.size.get().min(self.batches.shape.size),
         };
         let parts = self.executor.split(examples.len());
         let answer = |network: &Network, range: &Range<usize>, captured: Option<(&TrainState<Network>, u32)>| {

@@ -26,6 +26,8 @@ use xrun_results::format::{Forecast, PlanFile, PlannedRung, VERSION};
 
 /// Steps of a probe until the graphs of one kind of steps are recorded: a pass after four, the update after four more.
 const PROBE_STEPS_CAPTURED: u64 = 12;
+/// Maximum factor of them for several kinds: a probe has two minutes.
+const PROBE_KINDS_MAX: u64 = 9;
 
 /// Experiment together with the facts about its data.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +113,7 @@ impl Plan {
             self.owners.push(PlannedBuffer { place: MemoryKind::Device, ..PlannedBuffer::from(&buffer) });
             self.owners.sort_by(|a, b| a.name.cmp(&b.name));
             // Those of one kind wait for those of the others, and only a fraction of the steps are of their kind.
-            let captured = PROBE_STEPS_CAPTURED * self.facts.captured_kinds.pow(2);
+            let captured = PROBE_STEPS_CAPTURED * self.facts.captured_kinds.pow(2).min(PROBE_KINDS_MAX);
             self.facts.probe_steps = self.facts.probe_steps.max(captured);
         }
         self

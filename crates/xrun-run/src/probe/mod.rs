@@ -28,8 +28,6 @@ const KILL_AFTER: Duration = Duration::from_secs(130);
 pub const COMMAND_TIME: Duration = Duration::from_secs(20);
 /// Batches of the validation of a probe.
 const EPISODES_MAX: usize = 2;
-/// As [`EPISODES_MAX`], until two forward passes are captured one after another.
-const EPISODES_CAPTURED: usize = 12;
 /// Value that disables a memory limit: a probe that stops at a limit would not measure the demand.
 const NO_LIMIT: &str = "4 PiB";
 
@@ -147,7 +145,8 @@ fn probe_overrides(plan: &Plan, steps: u64) -> Vec<String> {
     }
     let validation = &experiment.validation;
     // What the first validation repeats is captured in the second.
-    let (episodes_max, validations) = if plan.is_captured() { (EPISODES_CAPTURED, 2) } else { (EPISODES_MAX, 1) };
+    let (episodes_max, validations) =
+        if plan.is_captured() { (plan.facts.captured_batches, 2) } else { (EPISODES_MAX, 1) };
     let mut set = vec![
         format!("training.time_limit=\"{TIME_LIMIT}\""),
         format!("validation.batches={}", validation.batches.min(episodes_max)),

@@ -56,6 +56,13 @@ pub struct Pass {
     pub adds_repeatedly: bool,
 }
 
+impl Pass {
+    /// Pass that is selected by its inputs alone.
+    pub fn new(inputs: Vec<TensorData>) -> Self {
+        Self { inputs, ..Self::default() }
+    }
+}
+
 /// Inputs of a pass on the device, in order.
 #[derive(Clone)]
 pub enum Inputs<'a> {
@@ -338,8 +345,8 @@ pub struct Captures {
     /// Passes of this step whose values are on the device, with their row and divisor.
     pending: Vec<(usize, usize, f64)>,
     values: Vec<StepSum>,
-    /// Forward passes in the running validation, and their runs.
-    validated: Vec<(Key, u32)>,
+    /// Forward passes in the running validation, and their runs; `None` outside of validations.
+    validated: Option<Vec<(Key, u32)>>,
     /// Those with enough runs in the last validation.
     repeated: Vec<Key>,
     /// The parameters have memory of their own.
@@ -374,7 +381,7 @@ impl Captures {
             like: Tensor::zeros([1], &device.autodiff),
             pending: Vec::new(),
             values: Vec::new(),
-            validated: Vec::new(),
+            validated: None,
             repeated: Vec::new(),
             is_fixed: false,
             norm_on_host: None,
@@ -471,21 +478,29 @@ impl Captures {
         Ok(())
     }
 
-    /// Runs a forward pass of a validation; returns the outputs on the host. It may be captured if its shapes were repeated in the
-    /// validation before: one that is warmed up and not recorded would cost more.
+    /// Runs a forward pass; returns the outputs on the host. In a validation it may be captured if its shapes were repeated in the one
+    /// before: one that is warmed up and not recorded would cost more. Elsewhere it is replayed if it was.
     pub fn forward(
         &mut self,
         staged: Pass,
         compute: &mut dyn FnMut(&mut Inputs<'_>) -> Vec<Tensor<1>>,
     ) -> Result<Vec<Vec<f32>>, TaskError> {
         let key = key([FORWARD].into_iter().chain(staged.kind), &staged.inputs);
-        match self.validated.iter().position(|(known, _)| *known == key) {
-            Some(known) => self.validated[known].1 += 1,
-            None if self.validated.len() < 2 * GRAPHS_MAX => self.validated.push((key.clone(), 1)),
-            None => {}
-        }
-        let is_warm = |pass: &CapturedPass| pass.key == key && pass.is_warm();
-        if !self.repeated.contains(&key) || (self.recorder.is_warming && !self.passes.iter().any(is_warm)) {
+        let known = self.passes.iter().find(|pass| pass.key == key).map(|pass| &pass.graph);
+        let is_captured = match (&mut self.validated, known) {
+            (_, Some(Graph::Recorded(_))) => true,
+            (None, _) => false,
+            (Some(validated), known) => {
+                match validated.iter().position(|(known, _)| *known == key) {
+                    Some(at) => validated[at].1 += 1,
+                    None if validated.len() < 2 * GRAPHS_MAX => validated.push((key.clone(), 1)),
+                    None => {}
+                }
+                let is_free = !self.recorder.is_warming || matches!(known, Some(Graph::Warm(_)));
+                is_free && self.repeated.contains(&key)
+            }
+        };
+        if !is_captured {
             return Ok(fetch(compute(&mut Inputs::on_host(staged.inputs, &self.recorder.device.inner))));
         }
         let number = self.stage(key, staged.inputs);
@@ -502,12 +517,20 @@ impl Captures {
         Ok(fetch(pass.outputs.clone()))
     }
 
+    /// Begins a validation.
+    pub fn begin_validation(&mut self) {
+        self.validated = Some(Vec::new());
+    }
+
     /// Ends a validation: what it repeated may be captured in the next one.
     pub fn end_validation(&mut self) {
-        if self.passes.iter().any(|pass| pass.key.0.first() == Some(&FORWARD) && pass.is_warm()) {
+        let is_warm =
+            |pass: &CapturedPass| pass.key.0.first() == Some(&FORWARD) && matches!(pass.graph, Graph::Warm(_));
+        if self.passes.iter().any(is_warm) {
             self.cool_down();
         }
-        let repeated = self.validated.drain(..).filter(|(_, runs)| *runs > WARM_UP_RUNS + 1);
+        let repeated =
+            self.validated.take().unwrap_or_default().into_iter().filter(|(_, runs)| *runs > WARM_UP_RUNS + 1);
         self.repeated = repeated.map(|(key, _)| key).collect();
     }
 
@@ -675,11 +698,6 @@ impl Captures {
 }
 
 impl CapturedPass {
-    /// Returns whether it is between its preparation and its recording.
-    fn is_warm(&self) -> bool {
-        matches!(self.graph, Graph::Warm(_))
-    }
-
     /// Computes the pass, eagerly or by its graph. It overwrites `state` beside the sums and what it has itself.
     fn run(
         &mut self,

@@ -45,16 +45,28 @@ impl DecodeCache {
         Self { registration, fixed: Mutex::new(None) }
     }
 
-    /// Empty cache for a batch of at most `positions` tokens, and what the ledger counts of it beside the fixed one.
-    fn begin(&self, network: &Gpt2Network, positions: usize, batch: usize) -> (KvCache, Option<Reservation<'_>>) {
+    /// Empty cache for a batch of at most `positions` tokens, and what the ledger counts of it for as long as it is used. A captured pass
+    /// writes one that is kept; its shape changes only when captures are dropped.
+    fn begin(
+        &self,
+        network: &Gpt2Network,
+        positions: usize,
+        batch: usize,
+        is_captured: bool,
+    ) -> (KvCache, Option<Reservation<'_>>) {
         if !in_place::is_possible(&network.embedding_matrix()) {
             return (KvCache::Growing(Vec::new()), Some(self.registration.reserve()));
         }
         let mut fixed = self.fixed.lock().unwrap_or_else(PoisonError::into_inner);
         let cache = KvCache::fixed(network, positions, batch, fixed.take());
-        self.registration.set(1, cache.bytes());
-        // Captured passes write it as long as they are there.
-        (fixed.insert(cache).clone(), None)
+        self.registration.set(0, 0);
+        match is_captured {
+            true => {
+                self.registration.set(1, cache.bytes());
+                (fixed.insert(cache).clone(), None)
+            }
+            false => (cache, Some(self.registration.reserve())),
+        }
     }
 }
 
@@ -90,7 +102,8 @@ pub fn complete<M: Module>(
         prompts.resize(limits.sequences.max(asked), &[]);
     }
     let batch = prompts.len();
-    let (mut cached, mut reservation) = cache.begin(network, positions_max, batch);
+    let is_captured = captured.is_some_and(|(trained, _)| trained.captures_passes());
+    let (mut cached, mut reservation) = cache.begin(network, positions_max, batch, is_captured);
     let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or_default().max(1);
     let mut numbers = vec![limits.eos_token as i32; batch * longest];
     for (row, prompt) in prompts.iter().enumerate() {
@@ -109,7 +122,10 @@ pub fn complete<M: Module>(
     };
     let hidden = network.hidden_of_embeddings(embeddings, Some(&mut cached), context);
     let first = before + longest;
-    let ints = |numbers: Vec<i32>| TensorData::new(numbers.clone(), [numbers.len()]);
+    let ints = |numbers: Vec<i32>| {
+        let count = numbers.len();
+        TensorData::new(numbers, [count])
+    };
     let last = prompts.iter().enumerate().map(|(row, prompt)| row * first + before + prompt.len().max(1) - 1);
     let last = Inputs::on_host(vec![ints(last.map(|row| row as i32).collect())], &device).ints();
     let choose = |logits: Tensor<2>| {

@@ -130,14 +130,21 @@ pub struct CachePosition {
 }
 
 impl KvCache {
-    /// Cache in fixed memory for `batch` sequences of at most `positions` tokens; `old` itself if it is such.
+    /// Cache of zeros in fixed memory for `batch` sequences of at most `positions` tokens: that of `old` if it fits.
     pub fn fixed(network: &Gpt2Network, positions: usize, batch: usize, old: Option<Self>) -> Self {
         let Gpt2Shape { layers, heads, hidden_size, .. } = network.shape();
         let shape = [positions, batch, heads, hidden_size / heads];
         let table = || in_place::fixed(Tensor::zeros([shape.iter().product::<usize>()], &network.inner_device()));
         match old {
-            Some(Self::Fixed(tables, known)) if known == shape => Self::Fixed(tables, known),
-            _ => Self::Fixed((0..layers).map(|_| [table(), table()]).collect(), shape),
+            Some(Self::Fixed(tables, known)) if known == shape => {
+                // Hidden positions count nothing, unless they are not a number.
+                in_place::clear(&tables.iter().flatten().cloned().collect::<Vec<_>>());
+                Self::Fixed(tables, known)
+            }
+            other => {
+                drop(other);
+                Self::Fixed((0..layers).map(|_| [table(), table()]).collect(), shape)
+            }
         }
     }
 
@@ -158,22 +165,15 @@ impl KvCache {
         }
     }
 
-    /// Appends keys and values of more tokens, `[batch, heads, n, width / heads]`, or the first ones if there is no `row`; returns those of
-    /// all tokens of the block.
+    /// Appends keys and values of more tokens, `[batch, heads, n, width / heads]`, or the first ones if there is no `row` for them; returns
+    /// those of all tokens of the block.
     fn append(&mut self, block: usize, more: [Tensor<4>; 2], row: Option<&Tokens<1>>) -> [Tensor<4>; 2] {
         let blocks = match self {
             Self::Growing(blocks) => blocks,
             Self::Fixed(tables, shape) => {
+                let row = row.cloned().unwrap_or_else(|| Tokens::zeros([1], &tables[block][0].device()));
                 for (table, more) in tables[block].iter().zip(more) {
-                    let rows = more.permute([2, 0, 1, 3]).reshape([-1]);
-                    match row {
-                        Some(row) => in_place::put(table, rows, row),
-                        None => {
-                            let rest = shape.iter().product::<usize>() - rows.dims()[0];
-                            let rest = Tensor::zeros([rest], &rows.device());
-                            in_place::assign(vec![(table.clone(), Tensor::cat(vec![rows, rest], 0))]);
-                        }
-                    }
+                    in_place::put(table, more.permute([2, 0, 1, 3]).reshape([-1]), &row);
                 }
                 return tables[block].clone().map(|table| table.reshape(*shape).permute([1, 2, 0, 3]));
             }

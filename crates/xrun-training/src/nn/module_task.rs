@@ -297,6 +297,9 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         let Self { module, trained, callbacks, .. } = self;
         notify(callbacks, trained, Event::ValidationStart(module))?;
         let network = trained.inner()?;
+        if let Some(captures) = &mut trained.captures {
+            captures.get_mut().begin_validation();
+        }
         let report = module.validate(&network, &mut Evaluation { trained, phases, callbacks })?;
         if let Some(captures) = &mut trained.captures {
             captures.get_mut().end_validation();

@@ -1,4 +1,4 @@
-//! Transfers between host and device; called on the training thread only.
+//! Transfers between host and device; called on the training thread only, or on threads of micro-batches on the CPU.
 
 use burn::tensor::Device;
 use burn::tensor::{TensorData, Transaction};

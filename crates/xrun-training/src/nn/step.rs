@@ -145,8 +145,7 @@ impl<M: Module> TrainState<M> {
         compute: impl Fn(&M, &mut Inputs<'_>) -> Vec<Tensor<1>> + Sync,
     ) -> Result<Vec<Vec<Vec<f32>>>, TaskError> {
         if self.captures_passes() {
-            let pass = |part| Pass { inputs: stage(part), ..Pass::default() };
-            let outputs = |part| self.outputs(pass(part), &mut |inputs| compute(network, inputs));
+            let outputs = |part| self.outputs(Pass::new(stage(part)), &mut |inputs| compute(network, inputs));
             return micro_batches.iter().map(outputs).collect();
         }
         let device = &self.device.inner;

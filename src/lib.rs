@@ -21,7 +21,7 @@ pub mod schemas;
 
 pub use program::Program;
 pub use xrun_core::{
-    bounded, buffers, count_heap, dataset, device, experiment, files, heap, invocation, leak, panics, printable,
+    bounded, buffers, count_heap, dataset, device, experiment, files, heap, invocation, leaks, panics, printable,
     problem, seed, settings, task, units,
 };
 pub use xrun_data as data;

@@ -16,7 +16,8 @@ pub use xrun_core::task::{Task, TaskError, TaskFacts};
 pub use crate::pipeline_crate;
 
 /// Completes the crate of a pipeline: `register_kinds`, [`Prepared`] by `open` of its module `training`, which needs Burn, and each model
-/// by its name, what it does with a backbone, its check and its keys that are paths: `Gpt2: "gpt2", None, check_model, [weights];`. The crate has the feature `train`.
+/// by its name, what it does with a backbone, its check and its keys that are paths: `Gpt2: "gpt2", None, check_model, [weights];`. The
+/// crate has the feature `train`.
 #[macro_export]
 macro_rules! pipeline_crate {
     ($pipeline:ty, $prepared:ty, $($model:ty: $name:expr, $backbone:ident, $check:expr, [$($path:ident),*];)+) => {

@@ -231,20 +231,18 @@ impl TrainingModule for FederatedModule {
         network: &Network,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        let trained = evaluation.trained;
+        let (trained, own) = (evaluation.trained, evaluation.trained.network()?);
         let inputs = EvaluationInputs { trained, encoder: &self.frozen_encoder, targets: &self.targets };
         let models = self.federation.models();
         let count = models.len();
         let mut evaluations = Vec::with_capacity(count);
         // Captured passes read this memory.
-        let overwritten = match trained.captures_passes() {
-            true => Some(Overwritten { network: trained.network()?, values: flat::to_host(network) }),
-            false => None,
-        };
+        let overwritten =
+            trained.captures_passes().then(|| Overwritten { network: own, values: flat::to_host(network) });
         for (number, adapters) in models.enumerate() {
             let network = match &overwritten {
-                Some(Overwritten { network: own, .. }) => {
-                    flat::overwrite(*own, &adapters);
+                Some(_) => {
+                    flat::overwrite(own, &adapters);
                     network.clone()
                 }
                 None => flat::from_host(network.clone(), &adapters),

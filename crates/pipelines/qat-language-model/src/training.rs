@@ -305,7 +305,7 @@ impl TrainingModule for QatLanguageModule {
             evaluation.enter("calibration");
             self.calibrate(network, &evaluation.trained.device.inner)?;
         }
-        self.validation.run(network, &self.precisions, &self.config, (&mut self.ranges, !pretrains), evaluation)
+        self.validation.run(network, &self.precisions, &self.config, &mut self.ranges, !pretrains, evaluation)
     }
 
     fn save(&mut self, trained: &mut TrainState<Network>, directory: &Path) -> Result<(), TaskError> {

@@ -82,7 +82,8 @@ impl Validation {
         network: &Gpt2Network,
         precisions: &[Precision],
         config: &QuantConfig,
-        (ranges, has_fixed_ranges): (&mut Ranges, bool),
+        ranges: &mut Ranges,
+        has_fixed_ranges: bool,
         evaluation: &mut Evaluation<'_, QatLanguageModule>,
     ) -> Result<ValidationReport, TaskError> {
         let mut sums = vec![Sums::default(); precisions.len()];

@@ -14,7 +14,7 @@ use crate::bounded::planned::PlannedBuffer;
 use crate::settings;
 use crate::settings::variant::Section;
 
-/// A leak that can be injected into a pipeline; [`leak!`](crate::leak) declares one.
+/// A leak that can be injected into a pipeline; [`leaks!`](crate::leaks) declares some.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Leak {
     /// Key in `[leaks]`.
@@ -34,32 +34,20 @@ impl Leak {
     }
 }
 
-/// Declares a [`Leak`]: `leak!("log_history", on_host, "Keep a line of text for each step.")`, or `with_tensors` for one that
-/// holds tensors.
-#[macro_export]
-macro_rules! leak {
-    ($key:literal, on_host, $description:expr) => {
-        $crate::leak!($key, false, $description)
-    };
-    ($key:literal, with_tensors, $description:expr) => {
-        $crate::leak!($key, true, $description)
-    };
-    ($key:literal, $holds_tensors:literal, $description:expr) => {
-        $crate::experiment::leaks::Leak {
-            key: $key,
-            owner: concat!("leak_", $key),
-            holds_tensors: $holds_tensors,
-            description: $description,
-        }
-    };
-}
-
-/// Declares constants by [`leak!`](crate::leak): `LOG_HISTORY = "log_history", on_host, "Keep a line of text for each step.";`
+/// Declares constants, each a [`Leak`]: `LOG_HISTORY = "log_history", on_host, "Keep a line of text for each step.";`, or `with_tensors` for
+/// one that holds tensors.
 #[macro_export]
 macro_rules! leaks {
     ($($(#[$meta:meta])* $name:ident = $key:literal, $kind:ident, $description:literal;)+) => {
-        $($(#[$meta])* pub const $name: $crate::experiment::leaks::Leak = $crate::leak!($key, $kind, $description);)+
+        $($(#[$meta])* pub const $name: $crate::experiment::leaks::Leak = $crate::experiment::leaks::Leak {
+            key: $key,
+            owner: concat!("leak_", $key),
+            holds_tensors: $crate::leaks!(@$kind),
+            description: $description,
+        };)+
     };
+    (@on_host) => { false };
+    (@with_tensors) => { true };
 }
 
 /// Leaks of real trainers (`docs/origins.md`), each with a switch, to test that the verdict finds them. All are off by

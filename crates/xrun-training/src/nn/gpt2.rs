@@ -136,10 +136,10 @@ impl KvCache {
         let shape = [positions, batch, heads, hidden_size / heads];
         let table = || in_place::fixed(Tensor::zeros([shape.iter().product::<usize>()], &network.inner_device()));
         match old {
-            Some(Self::Fixed(tables, known)) if known == shape => {
+            Some(old) if matches!(&old, Self::Fixed(_, known) if *known == shape) => {
                 // Hidden positions count nothing, unless they are not a number.
-                in_place::clear(&tables.iter().flatten().cloned().collect::<Vec<_>>());
-                Self::Fixed(tables, known)
+                in_place::clear(&old.tables());
+                old
             }
             other => {
                 drop(other);
